@@ -82,7 +82,7 @@ class View:
 
 def checkpoints(snapshot: Snapshot, now: int) -> View:
     """Show per shard how far all records are done, where reading continues, and the records between."""
-    owner = _owner(snapshot)
+    owner = snapshot.owner
     facts = HomeFacts(snapshot, now)
     rows = []
     for shard, one in facts.shards.items():
@@ -102,7 +102,7 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
                 "retrying": one.retrying,
                 "dead_lettered": letters.count if letters else 0,
                 "connected": owner is not None,
-                "owner": owner,
+                "owner": f"{owner.host}:{owner.pid}" if owner else None,
                 "standing": one.standing.held_by,
                 "blocked": held.blocked if held else "",
             }
@@ -284,11 +284,6 @@ def _progress(snapshot: Snapshot) -> str:
             yield f"run: {run_name(owner.host, owner.pid, owner.epoch)}, since {iso_time(owner.since)}"
 
     return "; ".join(parts())
-
-
-def _owner(snapshot: Snapshot) -> str | None:
-    owner = snapshot.owner
-    return f"{owner.host}:{owner.pid}" if owner else None
 
 
 def _inflight_row(snapshot: Snapshot, state: str, shard: str, fact: Run | PendingRun | Pin) -> Row:

@@ -9,8 +9,8 @@ from kinesis_trident.checkpoint.model.facts import NO_FACTS, ShardFacts
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, Share
-from kinesis_trident.console.figures import HomeFacts
-from kinesis_trident.console.metrics.table import Readings
+from kinesis_trident.console.figures import FIGURES, HomeFacts
+from kinesis_trident.console.metrics.table import BY_NAME, Readings
 from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
 
@@ -20,7 +20,8 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     home = _home_of(snapshot)
     known, status = HomeFacts(snapshot, now), snapshot.status
     facts = known.shards
-    readings.set("connected", snapshot.owner is not None, *home)
+    for key in FIGURES.keys() & BY_NAME.keys():
+        readings.set(key, getattr(known.figures, key), *home)
     end = snapshot.end(now)
     ended_well = end is not None and end.how in ("stopped", "finished")
     readings.set("run_ended_well", ended_well, *home)
@@ -28,7 +29,6 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     readings.set("settled_txid", snapshot.settled.txid if snapshot.settled else 0, *home)
     # A query that was stopped in a batch is not slow, and nobody refuses what it does not ask for.
     readings.set("batch_age_seconds", _age(snapshot.planned_at if snapshot.owner else None, now), *home)
-    readings.set("lag_growth", known.figures.lag_growth, *home)
     readings.set("shard_skew_seconds", in_seconds(known.skew_ms), *home)
     findings = Counter((one.level, one.code) for one in find(known))
     for (level, code), count in findings.items():

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
 
 from kinesis_trident.checkpoint.store.source_store import find_applications
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
@@ -18,7 +16,7 @@ from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.metrics.application import read_snapshot
-from kinesis_trident.console.metrics.table import Readings
+from kinesis_trident.console.metrics.table import Readings, ReadingsCollector
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import Target, stores_of
 from kinesis_trident.console.text import now_ms
@@ -26,7 +24,7 @@ from kinesis_trident.console.text import now_ms
 log = logging.getLogger(__name__)
 
 
-class ApplicationMetrics(Collector):
+class ApplicationMetrics(ReadingsCollector):
     """Collects the metrics of applications; each collection reads ZooKeeper.
 
     What cannot be read has no samples, and `application_up` or `zookeeper_up` is 0. One connection serves all
@@ -36,6 +34,7 @@ class ApplicationMetrics(Collector):
     """
 
     def __init__(self, zookeeper: ZooKeeperConfig, root: str, applications: Sequence[str] = ()) -> None:
+        super().__init__(self.readings)
         self._zookeeper = zookeeper
         self._root = root
         self._applications = tuple(applications)
@@ -43,12 +42,8 @@ class ApplicationMetrics(Collector):
         # A scrape that does not end is not doubled by the next one.
         self._lock = threading.Lock()
 
-    def describe(self) -> Iterator[Family]:
-        """Yield nothing: ZooKeeper is not read when the collector is registered."""
-        return iter(())
-
-    def collect(self) -> Iterator[Family]:
-        """Yield all metrics."""
+    def readings(self) -> Readings:
+        """Read all metrics."""
         with self._lock:
             readings = Readings()
             try:
@@ -58,8 +53,8 @@ class ApplicationMetrics(Collector):
                 names = None
             readings.set("zookeeper_up", names is not None)
             for name in self._applications or names or ():
-                readings.set("application_up", names is not None and self._read(readings, name), name)
-        yield from readings.families()
+                readings.set("application_up", names is not None and self._read_one(readings, name), name)
+        return readings
 
     def close(self) -> None:
         """Close the connection; a later collection opens another one."""
@@ -69,7 +64,7 @@ class ApplicationMetrics(Collector):
     def _known(self) -> list[str]:
         return find_applications(Session(self._client.get(), self._zookeeper.session_timeout), self._root)
 
-    def _read(self, readings: Readings, application: str) -> bool:
+    def _read_one(self, readings: Readings, application: str) -> bool:
         try:
             stores = stores_of(self._client.get(), Target(self._zookeeper, self._root, application))
             snapshots = [take_snapshot(store) for store in stores]

@@ -6,14 +6,12 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -25,11 +23,11 @@ from pyspark.sql.streaming.listener import (
 from kinesis_trident.checkpoint.model.facts import NO_FACTS
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS, RunCounts
 from kinesis_trident.console.metrics.application import home_of, in_seconds, read_counts, read_records
-from kinesis_trident.console.metrics.table import Readings
+from kinesis_trident.console.metrics.table import Readings, ReadingsCollector
 from kinesis_trident.trident.topology import RunningTopology
 
 
-class TopologyMetrics(Collector):
+class TopologyMetrics(ReadingsCollector):
     """Collects what the updates of a topology's states have asked of their stores since its start.
 
         TopologyMetrics("orders", topology.start(...))
@@ -44,17 +42,14 @@ class TopologyMetrics(Collector):
     def __init__(
         self, name: str, running: RunningTopology, registry: CollectorRegistry | None = REGISTRY
     ) -> None:
+        super().__init__(self.readings)
         self._name = name
         self._running = running
         if registry is not None:
             registry.register(self)
 
-    def describe(self) -> Iterator[Family]:
-        """Yield nothing: several topologies may share a registry."""
-        return iter(())
-
-    def collect(self) -> Iterator[Family]:
-        """Yield the metrics of all states."""
+    def readings(self) -> Readings:
+        """Return the metrics of all states as of now."""
         readings = Readings()
         for state, found in self._running.state_metrics().items():
             for name, value in (
@@ -67,7 +62,7 @@ class TopologyMetrics(Collector):
                 ("store_seconds_total", found.seconds),
             ):
                 readings.set(f"state_{name}", value, self._name, state)
-        return readings.families()
+        return readings
 
 
 @dataclass(slots=True)
@@ -109,7 +104,7 @@ class MetricsListener(StreamingQueryListener):
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         self._rows: Counter[str] = Counter()
-        self.collector = _Progress(self)
+        self.collector = ReadingsCollector(self.readings)
         if registry is not None:
             registry.register(self.collector)
 
@@ -157,19 +152,6 @@ class MetricsListener(StreamingQueryListener):
                 for report in filter(None, query.sources):
                     _read_report(readings, report, round((now - query.at) * 1000))
         return readings
-
-
-class _Progress(Collector):
-    def __init__(self, listener: MetricsListener) -> None:
-        self._listener = listener
-
-    def describe(self) -> Iterator[Family]:
-        """Yield nothing: several listeners may share a registry."""
-        return iter(())
-
-    def collect(self) -> Iterator[Family]:
-        """Yield the metrics of all queries."""
-        return self._listener.readings().families()
 
 
 def _report(latest_offset: str | None) -> dict[str, Any] | None:

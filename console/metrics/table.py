@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 
 from kinesis_trident.common.visible_text import make_visible
 
@@ -34,14 +36,13 @@ class Metric:
         return next((unit for end, unit in (("_seconds", "s"), ("_bytes", "By")) if base.endswith(end)), "")
 
 
-def _counter(name: str, labels: tuple[str, ...], sentence: str, *places: str) -> Metric:
-    return Metric(f"kinesis_trident_{name}", "counter", labels, sentence, places or (COMMAND, LISTENER))
+def _metric(
+    kind: Literal["counter", "gauge"], name: str, labels: tuple[str, ...], sentence: str, *places: str
+) -> Metric:
+    return Metric(f"kinesis_trident_{name}", kind, labels, sentence, places or (COMMAND, LISTENER))
 
 
-def _gauge(name: str, labels: tuple[str, ...], sentence: str, *places: str) -> Metric:
-    return Metric(f"kinesis_trident_{name}", "gauge", labels, sentence, places or (COMMAND, LISTENER))
-
-
+_counter, _gauge = partial(_metric, "counter"), partial(_metric, "gauge")
 _QUERY = ("query",)
 _STATE = ("topology", "state")
 
@@ -186,12 +187,8 @@ METRICS: tuple[Metric, ...] = (
     _counter("state_store_seconds_total", _STATE, "Time of the updates, summed over partitions.", TOPOLOGY),
 )
 
-_BY_NAME = {one.name.removeprefix("kinesis_trident_"): one for one in METRICS}
-
-
-def metric(name: str) -> Metric:
-    """Return a metric by its name without `kinesis_trident_`."""
-    return _BY_NAME[name]
+BY_NAME = {one.name.removeprefix("kinesis_trident_"): one for one in METRICS}
+"""The metrics by their names without `kinesis_trident_`; one of a figure of a home has its name."""
 
 
 class Readings:
@@ -201,11 +198,11 @@ class Readings:
         self._values: dict[Metric, dict[tuple[str, ...], float]] = {}
 
     def set(self, name: str, value: float | None, *labels: str) -> None:
-        """Set a value, unless it is unknown. `name` as `metric` takes it; one label for each of the metric's.
+        """Set a value, unless it is unknown. `name`: of `BY_NAME`; one label for each of the metric's.
 
         Control characters of labels become visible: others may have written them, and a terminal may show them.
         """
-        one = metric(name)
+        one = BY_NAME[name]
         assert len(labels) == len(one.labels), (name, labels)
         if value is not None:
             self._values.setdefault(one, {})[tuple(map(make_visible, labels))] = value
@@ -216,11 +213,23 @@ class Readings:
             values = self._values.get(one)
             if not values:
                 continue
-            family: CounterMetricFamily | GaugeMetricFamily
-            if one.kind == "counter":
-                family = CounterMetricFamily(one.name, one.sentence, labels=one.labels)
-            else:
-                family = GaugeMetricFamily(one.name, one.sentence, labels=one.labels)
+            make = CounterMetricFamily if one.kind == "counter" else GaugeMetricFamily
+            family = make(one.name, one.sentence, labels=one.labels)
             for labels, value in sorted(values.items()):
                 family.add_metric(labels, value)
             yield family
+
+
+class ReadingsCollector(Collector):
+    """Collects readings, which `read` makes for each collection; none are made when it is registered."""
+
+    def __init__(self, read: Callable[[], Readings]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterator[Family]:
+        """Yield nothing: several collectors may share a registry."""
+        return iter(())
+
+    def collect(self) -> Iterator[Family]:
+        """Yield all metrics."""
+        return self._read().families()

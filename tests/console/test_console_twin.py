@@ -73,7 +73,11 @@ def ago(r: random.Random) -> int:
     """A time before now: just, a while or long ago, or at a border of a rule; sometimes by a clock that is ahead."""
     borders = (10_000, 15_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE)
     return NOW - r.choice(
-        [r.randrange(-5_000, 30_000), r.choice(borders) + r.randrange(-1, 2), r.randrange(30 * HOUR)]
+        [
+            r.randrange(-5_000, 30_000),
+            r.choice(borders) + r.choice([-1, 0, 1, 30_000]),
+            r.randrange(30 * HOUR),
+        ]
     )
 
 
