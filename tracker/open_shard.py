@@ -27,6 +27,7 @@ from kinesis_trident.tracker.position_keys import (
     counts,
     key_of,
     keys_of_texts,
+    sort_keys,
 )
 from kinesis_trident.tracker.records import Order, PendingRun, RecordPosition, Run, orders_of
 from kinesis_trident.tracker.retry import Fates, State
@@ -174,9 +175,8 @@ class OpenShard:
         `done`: the last records of what is done now, in any order: where the record before the first open one is not
         known, the checkpoint comes at least as far.
         """
-        found = min(self._first_open(), default=None, key=lambda one: one[0])
-        texts = found[1:] if found is not None else ()
-        first, before = [RecordPosition.parse(text) if text else None for text in texts] or (None, None)
+        _, *texts = min(self._first_open(), default=(Order(""), "", None), key=lambda one: one[0])
+        first, before = [RecordPosition.parse(text) if text else None for text in texts]
         safe = find_safe(self.safe, self.high, first, before, lambda: RecordPosition.parse_all(list(done())))
         return self if safe is self.safe else replace(self, safe=safe)
 
@@ -226,8 +226,8 @@ class OpenShard:
     def ack(self, keys: Keys, attempt: int | None = None) -> tuple[OpenShard, AckCounts]:
         """Records are done, wherever they are: pending, waiting for a retry, or dead and not yet dead-lettered.
 
-        With an `attempt`, here and below: only those that are pending in this attempt, as Storm ignores what is said of
-        an earlier one.
+        One that is named several times is known from the second on. With an `attempt`, here and below: only those that
+        are pending in this attempt, as Storm ignores what is said of an earlier one.
         """
         wanted, hits, chosen = self.held.find_named(keys, attempt)
         held = self.held.change(chosen, HeldTurn.close)
@@ -244,7 +244,7 @@ class OpenShard:
             yield from gone
 
         shard = replace(self, held=held, waiting=waiting, dead=dead).at_rest(done)
-        return shard, self._count(wanted, changed, late)
+        return shard, self._count(sort_keys(keys), changed, late)
 
     def fail(
         self, keys: Keys, text: str, fates: Fates, attempt: int | None = None

@@ -74,10 +74,8 @@ class Runs(Sequence[R]):
 
     def find_named(self, order: Order, start: int = 0) -> int | None:
         """Return the index of the run that ends with a record; None if there is none from `start` on."""
-        lasts = self.lasts
-        if start >= len(lasts) or lasts[start] != order:
-            start = bisect_left(lasts, order, start)
-        return start if start < len(lasts) and lasts[start] == order else None
+        at = self.find(order, start)
+        return at if at < len(self) and self.lasts[at] == order else None
 
     def first_after(self, order: Order | None) -> int:
         """Return the index of the first run that ends after a record."""

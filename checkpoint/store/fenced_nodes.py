@@ -66,7 +66,7 @@ _NAMING_SHARDS = frozenset({BatchNode, ShardsNode})
 _TXID = re.compile(r"(0|[1-9][0-9]{0,17})\Z")
 
 
-class Stored(msgspec.Struct, Generic[NodeT], frozen=True):
+class Stored(msgspec.Struct, Generic[NodeT], frozen=True, gc=False):
     """A node as stored in ZooKeeper, with its version, its creation (czxid), the paths of its parts, and its mtime."""
 
     node: NodeT

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import AckCounts, OpenShard
-from kinesis_trident.tracker.position_keys import Keys
+from kinesis_trident.tracker.position_keys import Keys, merge_keys
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
 from kinesis_trident.tracker.requests import replay
 from kinesis_trident.tracker.retry import Fates, RetryPolicy
@@ -120,7 +120,7 @@ class DrivenShard:
         return refused
 
     def ack(self, keys: Keys, attempt: int | None = None) -> AckCounts:
-        self.shard, counts = self.shard.ack(keys, attempt)
+        self.shard, counts = self.shard.ack(merge_keys([keys]), attempt)
         return counts
 
     def fail(

@@ -28,6 +28,7 @@ from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import (
     NO_KEYS,
     Keys,
+    concatenate,
     find,
     keys_of_texts,
     merge_keys,
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 
 _REQUESTS_AT_A_TIME = 1_000
 """The number of other processes' nodes that one multi applies and removes; more would not fit."""
-
-_NOTHING = Tally()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Amendment:
     shard: str
     state: ShardState | None
     dead_letters: DeadLettersNode | None = None
-    tally: Tally = _NOTHING
+    tally: Tally = field(default_factory=Tally)
     consumed: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     refused: Sequence[str] = ()
@@ -183,12 +182,8 @@ def sift_replays(
         if asked[name].again:
             news.append(keys[are_known])
         elif are_known.any():
-            log.warning(
-                "shard %s: %d of the records to replay were replayed before, and are left out: replay --again "
-                "delivers them once more",
-                shard,
-                int(are_known.sum()),
-            )
+            what = "were replayed before, and are left out: replay --again delivers them once more"
+            log.warning("shard %s: %d of the records to replay %s", shard, int(are_known.sum()), what)
             left = tuple(map(str, keys[~are_known].positions))
             taken[name] = msgspec.structs.replace(asked[name], records=left)
     return taken, merge_keys(news)
@@ -220,48 +215,56 @@ def apply_requests(
         The shard after them, the counts of records, and the errors of unreadable requests by name. Those were not
         applied.
     """
-    after, tally = before, Tally()
-    unreadable: dict[str, str] = {}
-    for (op, takes_done), some in groupby(asked.items(), lambda one: (one[1].op, one[1].takes_done)):
-        if op == "replay":
-            # Together: very many may be for one record each, and each would copy what the shard has.
+    after, tally, unreadable = before, Tally(), dict[str, str]()
+    # All but fails and resets come together: many may be for one record each, and each would copy what the shard has.
+    for (op, takes_done, attempt), some in groupby(
+        asked.items(), lambda one: (one[1].op, one[1].takes_done, one[1].attempt)
+    ):
+        if op in {"replay", "cancel", "bury"}:
             positions = [RecordPosition.parse(text) for _, node in some for text in node.records]
-            after, left = replay(after, positions, now, takes_done=takes_done)
-            if left:
-                what = "were not delivered" if takes_done else "do not wait any more, and stay done"
-                refused.append(f"these records {what}: {', '.join(map(str, left))}")
+            after, left = _ask(after, op, positions, now, takes_done=takes_done)
+            refused += left
             continue
+        unknown, acked = 0, list[Keys]()
         for name, node in some:
-            if node.op == "cancel":
-                after = cancel(after, [RecordPosition.parse(text) for text in node.records])
-                continue
-            if node.op == "bury":
-                after, left = bury(after, [RecordPosition.parse(text) for text in node.records])
-                if left:
-                    refused.append(
-                        f"not dead-lettered, as no run that waits ends with {', '.join(map(str, left))}"
-                    )
-                continue
             try:
-                keys = unpack(node.positions)
+                keys = merge_keys([unpack(node.positions)])
             except OrderError as error:
                 unreadable[name] = str(error)
                 continue
-            if node.op == "ack":
-                after, counts = after.ack(keys, node.attempt)
-                tally = tally.add(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
-            elif node.op == "reset":
-                after, counts = after.reset(keys, now + (rules.timeout or 0), node.attempt)
+            if op == "ack":
+                acked.append(keys)
+                continue
+            if op == "reset":
+                after, counts = after.reset(keys, now + (rules.timeout or 0), attempt)
                 tally = tally.add(Tally(done=counts.known, unknown=counts.unknown))
             else:
-                after, counts = after.fail(keys, node.reason, rules.fates(now), node.attempt)
+                after, counts = after.fail(keys, node.reason, rules.fates(now), attempt)
                 tally = tally.add(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
-            if counts.unknown:
-                log.warning(
-                    "shard %s: %d of the records to %s were never read: their positions are beyond %s",
-                    shard,
-                    counts.unknown,
-                    node.op,
-                    after.high,
-                )
+            unknown += counts.unknown
+        if acked:
+            after, counts = after.ack(concatenate(acked), attempt)
+            tally = tally.add(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
+            unknown = counts.unknown
+        if unknown:
+            what = (
+                f"{unknown} of the records to {op} were never read: their positions are beyond {after.high}"
+            )
+            log.warning("shard %s: %s", shard, what)
     return after, tally, unreadable
+
+
+def _ask(
+    shard: OpenShard, op: str, positions: Sequence[RecordPosition], now: int, *, takes_done: bool
+) -> tuple[OpenShard, list[str]]:
+    """Return a shard once people have asked for records, or given some up; and a sentence on those that are refused."""
+    if op == "cancel":
+        return cancel(shard, positions), []
+    if op == "bury":
+        after, left = bury(shard, positions)
+        what = "not dead-lettered, as no run that waits ends with"
+    else:
+        after, left = replay(shard, positions, now, takes_done=takes_done)
+        what = "were not delivered" if takes_done else "do not wait any more, and stay done"
+        what = f"these records {what}:"
+    return after, [f"{what} {', '.join(map(str, left))}"] if left else []

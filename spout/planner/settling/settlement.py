@@ -235,7 +235,8 @@ def _facts_of(turn: CommittedTurn, pin: Pin, rules: InflightRules) -> TurnFacts:
         through=pin.through,
         missing=pin.missing,
         invalid=pin.invalid,
-        fresh=None if given else _find_new_records(pin),
+        # Records that a replay no longer found were delivered once, and the outcome may name them.
+        fresh=None if given or pin.last is None else (pin.last, max(pin.fresh + pin.lost, 1)),
         given=given,
     )
 
@@ -294,9 +295,3 @@ def _letter(run: Run, turn: CommittedTurn) -> DeadLetterRecord:
         txid=turn.plan.txid,
         count=run.count,
     )
-
-
-def _find_new_records(pin: Pin) -> tuple[str, int] | None:
-    """Return the last of the new records of a turn, and their number; None if there are none."""
-    # Records that a replay no longer found were delivered once, and the outcome may name them.
-    return None if pin.last is None else (pin.last, max(pin.fresh + pin.lost, 1))

@@ -40,7 +40,7 @@ class Tally(NamedTuple):
         return Tally(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-class ShardAfter(msgspec.Struct, frozen=True):
+class ShardAfter(msgspec.Struct, frozen=True, gc=False):
     """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
 
     `kept`: what `inflight` was made of, if there is anything in flight.

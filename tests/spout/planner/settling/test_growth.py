@@ -37,8 +37,11 @@ def test_one_more_ack_does_not_ask_for_every_record_that_waits_for_its_ack() -> 
     assert large <= 1.2 * small
 
 
+@pytest.mark.parametrize(
+    ("curve", "requests"), [("all that wait, one by one", 40), ("acks of what waits, one by one", 20)]
+)
 def test_what_waits_is_copied_once_for_requests_that_follow_each_other(
-    monkeypatch: pytest.MonkeyPatch,
+    curve: str, requests: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a copy there are no steps, but its time is that of all that waits."""
     copied, change = list[int](), runs.Runs.change
@@ -48,9 +51,9 @@ def test_what_waits_is_copied_once_for_requests_that_follow_each_other(
         return change(some, *edits, **how)
 
     monkeypatch.setattr(runs.Runs, "change", count)
-    _, (taken,) = take_in(*CURVES["all that wait, one by one"](400))
+    _, (taken,) = take_in(*CURVES[curve](400))
     assert sum(copied) <= 4 * 400
-    assert len(taken.consumed) == 40
+    assert len(taken.consumed) == requests
 
 
 def test_runs_are_looked_up_in_their_turns_once_for_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
