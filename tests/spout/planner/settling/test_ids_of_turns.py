@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from functools import reduce
+from operator import xor
 
 import msgspec
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from thorough import examples
 
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import InflightNode, Pin
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
@@ -20,9 +24,10 @@ from kinesis_trident.spout.positions import After
 from kinesis_trident.spout.reader.rows import ANCHORS, Segment, TurnRows
 from kinesis_trident.tracker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.position_keys import pack_in_parts
-from kinesis_trident.tracker.records import RecordPosition, Run
-from kinesis_trident.tracker.retry import RetryPolicy
+from kinesis_trident.tracker.open_shard import OpenShard
+from kinesis_trident.tracker.position_keys import keys_of_texts, merge_keys, pack_in_parts
+from kinesis_trident.tracker.records import RecordPosition, Run, begin_of
+from kinesis_trident.tracker.retry import Fates, RetryPolicy
 
 STREAM, SHARD = "orders", "shardId-000000000000"
 NOW = 1_700_000_000_000
@@ -120,6 +125,48 @@ def test_a_pin_and_its_positions_belong_together(seed: int, data: st.DataObject)
     with pytest.raises(OrderError, match="pin and positions do not belong together"):
         turn.settle(msgspec.structs.replace(pin, xor=pin.xor ^ bit))
     turn.settle(msgspec.structs.replace(pin, xor=pin.xor % 2**64))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(seed=st.integers(0, 2**32), data=st.data())
+def test_the_rows_that_are_open_are_what_an_acker_of_their_turn_has_left(
+    seed: int, data: st.DataObject
+) -> None:
+    """Zero and no row open are one: the ids follow from the rows, so that which of them are open says all."""
+    turn = DrawnTurn(seed)
+    edges = {
+        MessageId.parse(name).last: edge
+        for some in turn.rows.record_batches()
+        for name, edge in zip(some.column("messageId").to_pylist(), edges_of(some), strict=True)
+    }
+    kept, acker, value = turn.settle(turn.pin).kept, Acker(), turn.pin.xor
+    if not edges or kept is None:
+        return
+    shard, fates = kept.records, Fates(RetryPolicy(1), NOW, random.Random(1))
+    acker.init(1, value)
+    some = st.lists(st.sampled_from([*edges, RecordPosition(95)]), min_size=1, max_size=4)
+    for what, named in [*data.draw(st.lists(st.tuples(st.sampled_from("aaf"), some))), ("a", list(edges))]:
+        keys, before = merge_keys([keys_of_texts(list(map(str, named)))]), open_rows(shard, edges)
+        if what == "a":
+            shard, _ = shard.ack(keys)
+        else:
+            shard, _ = shard.fail(keys, "no", fates)
+        left = open_rows(shard, edges)
+        assert left <= before
+        assert what == "f" or not left & {*named}
+        said = [acker.ack(1, edges[one]) for one in before - left]
+        for one in before - left:
+            value ^= edges[one]
+        assert value == reduce(xor, [edges[one] for one in left], 0)
+        assert (value == 0) == (not left)
+        assert said == [None] * (len(said) - 1) + [None if left else TreeOutcome.ACKED] * bool(said)
+
+
+def open_rows(shard: OpenShard, rows: Iterable[RecordPosition]) -> set[RecordPosition]:
+    """The rows that wait for their acks, or are in a run."""
+    waits = {at for turn in shard.held.values() for at in turn.keys[turn.waits > 0].positions}
+    runs = [*shard.waiting, *shard.dead]
+    return {at for at in rows if at in waits or any(begin_of(run) <= at <= run.last_position for run in runs)}
 
 
 def delivered(after: ShardAfter) -> int:
