@@ -21,6 +21,10 @@ REACHED = {
     "a new checkpoint": (Bounds(checkpoints=1), 21_249),
     "servers that lag": (Bounds(lag=True), 5_301),
     "a plain query": (Bounds(shards=(1,), starts=3, kinds=(True,), leaves_out=1), 3_135),
+    "a plain query, two shards": (
+        Bounds(shards=(1, 1), starts=3, kinds=(True,), leaves_out=1),
+        8_614,
+    ),
     "both kinds": (Bounds(shards=(1,), starts=3, kinds=(False, True)), 58_190),
     "both kinds over a state": (Bounds(shards=(1,), starts=3, kinds=(False, True), sink="state"), 56_152),
     "two shards": (Bounds(shards=(1, 1), starts=3), 98_671),

@@ -99,8 +99,8 @@ class Settling(Working):
         )
 
     def do_empty(self, s: State, i: int, run: Run) -> list[Step]:
-        """Pin a turn as empty that counts as unread."""
-        plan, batch = run.plan, s.zk.batch
+        """Pin a turn as empty that counts as unread; in any order."""
+        plan, batch, found = run.plan, s.zk.batch, list[Step]()
         if batch is None:
             return self.stop(s, i, "FencedError")
         for k in self.touched(plan):
@@ -108,8 +108,8 @@ class Settling(Working):
             if pin is not None and turn is not None and (pin.to, pin.served) != turn:
                 mine = Pin(plan.mark, *turn, run.epoch, run.epoch)
                 zk = s.zk._replace(batch=batch._replace(pins=swap(batch.pins, k, mine)))
-                return [(f"pins shard {k + 1} as empty", self.put(s, zk))]
-        return self.do_settle(s, i, run._replace(step="settle"))
+                found.append((f"pins shard {k + 1} as empty", self.put(s, zk)))
+        return found or self.do_settle(s, i, run._replace(step="settle"))
 
     def do_settle(self, s: State, i: int, run: Run) -> list[Step]:
         """Move a shard on, and queue its failed records, in one transaction."""

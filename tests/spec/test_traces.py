@@ -41,6 +41,11 @@ def test_the_code_takes_the_steps_of_the_specification(family: str) -> None:
     assert steps > 10 * SEEDS
 
 
+def test_turns_are_pinned_as_empty_in_any_order() -> None:
+    """Two of them count as unread here; which comes first is not the same in each process."""
+    assert follow_schedule("plain", 40)[0]
+
+
 def test_the_planted_errors_are_on_the_page() -> None:
     assert len(PLANTED) >= 20
     assert {planted.rule for planted in PLANTED} <= RULES.keys()
