@@ -14,9 +14,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # Run as modules: as a file, benchmarks/tracker.py would hide the package that it measures.
-BENCHMARKS ?= benchmarks.limits benchmarks.calls benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.stages benchmarks.small_batches benchmarks.savings benchmarks.latency benchmarks.task_memory benchmarks.planning benchmarks.growth benchmarks.failures benchmarks.failing_queries benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits benchmarks.functions benchmarks.registry
+BENCHMARKS ?= benchmarks.limits benchmarks.calls benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.stages benchmarks.small_batches benchmarks.savings benchmarks.latency benchmarks.task_memory benchmarks.planning benchmarks.many_shards benchmarks.growth benchmarks.failures benchmarks.small_server benchmarks.failing_queries benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits benchmarks.functions benchmarks.registry
 # Those with figures that are counted: bytes, operations, calls.
-COUNTING ?= benchmarks.tracker benchmarks.acker benchmarks.registry benchmarks.planning benchmarks.growth benchmarks.failures
+COUNTING ?= benchmarks.tracker benchmarks.acker benchmarks.registry benchmarks.planning benchmarks.growth benchmarks.failures benchmarks.small_server
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,3)
 # How often a whole run repeats a test that fails for one of two known reasons inside Spark; the summary counts the

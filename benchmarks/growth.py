@@ -21,11 +21,11 @@ from time import process_time
 
 from rich.console import Console
 
-from benchmarks.failures import Life
 from benchmarks.named_records import CURVES, NOW, SHARD, ack, held, take_in, waiting
 from benchmarks.planning import measured_apart
 from benchmarks.plots import Panel, Plot
 from benchmarks.report import Section, publish, verdict
+from benchmarks.small_server import work_off
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.common.folder import Folder
@@ -34,7 +34,7 @@ from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.views import inflight
 from kinesis_trident.trident.stores.files import FileByteStore
 
-__all__ = ["Curve", "file_batches", "work_off"]
+__all__ = ["Curve", "file_batches"]
 
 LINEAR = 1.1
 """The bound of b."""
@@ -152,32 +152,10 @@ def file_curves() -> Iterator[Curve]:
     yield Curve("the largest of these batches", "keys", "bytes", KEYS, [max(one) for one in found])
 
 
-def work_off(hosts: str, count: int) -> float:
-    """Return the KiB written to ZooKeeper until so many failed records of one shard are done, some in each batch."""
-    life = Life(
-        hosts,
-        1,
-        maxFetchRecordsPerShard=str(2 * count),
-        retryBackoff="1s..1s x1",
-        retryBytesPerShard="64KiB",
-        maxRetryingRecords="65536",
-    )
-    life.kinesis.fill(2 * count)
-    life.batch(0.5)
-    life.settle()
-    wrote = life.wrote
-    while life.held:
-        life.batch(0.0)
-        life.settle()
-    wrote = life.wrote - wrote
-    life.end()
-    return wrote / 1024
-
-
 def server_curves() -> Iterator[Curve]:
     """Yield what a query writes to ZooKeeper and to Spark's log."""
     with EmbeddedZooKeeper() as zookeeper:
-        costs = [work_off(zookeeper.hosts, count) for count in WAITING]
+        costs = [work_off(zookeeper.hosts, 1, 2 * count).written / 1024 for count in WAITING]
         yield Curve("written to ZooKeeper until all are done", "records in flight", "KiB", WAITING, costs)
         found = [measured_apart(shards, zookeeper.hosts) for shards in SHARDS]
     for what, unit, some in (

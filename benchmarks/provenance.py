@@ -43,6 +43,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "limits": _SOURCE,
     "load-rate": _BOLTS,
     "load-shards": _BOLTS,
+    "many-shards": _SOURCE,
     "peers": _BOLTS,
     "peers-count": _TRIDENT,
     "planning": _SOURCE,
@@ -50,6 +51,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "savings": _BOLTS,
     "sink": ("spout/kinesis", "spout/sink"),
     "small-batches": _BOLTS,
+    "small-server": _SOURCE,
     "source": _SOURCE,
     "stages": _SOURCE,
     "states": ("trident/maps", "trident/stores"),
@@ -80,6 +82,12 @@ COUNTED: dict[str, tuple[str, ...]] = {
         "the plan as Spark logs it, a batch",
     ),
     "registry": ("bytes",),
+    "small-server": (
+        "groups that wait at once",
+        "written when they fail",
+        "written until all are done",
+        "batches until then",
+    ),
     "tracker": ("bytes a record in flight",),
 }
 """By section: the rows, columns and single figures ("row; column") that are counted: the same on any machine."""

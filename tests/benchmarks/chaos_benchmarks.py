@@ -49,9 +49,11 @@ CASES: list[tuple[str, tuple[str, ...], Mapping[str, Any], list[str]]] = [
         ["How cost grows"],
     ),
     ("limits", ("few",), {"WARM": 2.0, "SECONDS": 2.0}, ["At the limits that AWS has"]),
+    ("many_shards", (), {"SHARDS": [200, 400]}, ["A query of very many shards"]),
     ("planning", (), {"SHARDS": [10, 20]}, ["Planning very many shards"]),
     ("sink", (), {"COUNT": 1_000, "ROUNDS": 2}, ["Writing to Kinesis"]),
     ("savings", ("1",), {"BATCHES": 7}, ["What saves time in a small batch"]),
+    ("small_server", (), {"STREAMS": {"2 shards": (2, 40)}}, ["Failed records on a small ZooKeeper"]),
     ("small_batches", ("1",), {"BATCHES": 7}, ["Small batches", "What is imported"]),
     (
         "source",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.growth import Curve, work_off
+from benchmarks.growth import Curve
 from benchmarks.planning import measured
+from benchmarks.small_server import work_off
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
 MOST = 4.6
@@ -13,7 +14,7 @@ MOST = 4.6
 
 
 def test_what_is_written_until_all_are_done_grows_as_what_waits(zookeeper: EmbeddedZooKeeper) -> None:
-    small, large = (work_off(zookeeper.hosts, waiting) for waiting in (200, 800))
+    small, large = (work_off(zookeeper.hosts, 1, records).written for records in (400, 1_600))
     # A slow machine writes its status more often meanwhile.
     assert small < large <= MOST * small
 
