@@ -17,6 +17,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Pin,
     Plan,
 )
+from kinesis_trident.tracker.records import PendingRun
 
 PATH = "/kinesis-trident/app/orders@1/checkpoints/shardId-000000000000"
 GOOD = encode(samples.checkpoint(3, 10**55))
@@ -40,6 +41,17 @@ def test_positions_of_any_length_survive(sequence: int, sub: int, txid: int) -> 
 )
 def test_nodes_survive(node: BatchNode | Pin | BatchOutcome | InflightNode) -> None:
     assert decode(PATH, encode(node), type(node)) == node
+
+
+@pytest.mark.parametrize(("step", "most"), [(1, 200), (2, 50_000), (10, 20_000)])
+def test_records_that_are_not_acked_take_five_bytes_each_at_most(step: int, most: int) -> None:
+    """With `maxInflightRecords` as it is by default: each batch writes them again (docs/acks.md)."""
+    left = range(0, 10_000, step)
+    bounds = (0, 10_000) if step == 1 else tuple(at + more for at in left for more in (0, 1))
+    some = PendingRun(7, bounds, due=1_767_225_600_000, prev=str(10**55))
+    node = InflightNode(txid=9, waiting=(), pending=(some,), turns=(7,), counted=True)
+    assert some.count == len(left)
+    assert len(encode(node)) <= most
 
 
 def test_a_pin_that_an_older_release_would_take_for_done_is_of_a_newer_version() -> None:
