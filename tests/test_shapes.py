@@ -657,7 +657,18 @@ def test_one_pool_sends_what_is_written() -> None:
         for path in {at.rpartition(":")[0] for at in names_in("spout/sink", name)}
     }
     assert made == {f"spout/sink/pool.py: {name}" for name in ("ThreadPoolExecutor", "Condition", "Event")}
-    assert lines_of("spout/sink") <= 1_446
+    assert lines_of("spout/sink") <= 1_402
+
+
+def test_a_stream_that_is_written_is_known_by_one_object() -> None:
+    """Its limit, whether it places records by itself, and its shards, each with its age; one for a process."""
+    assert {at.rpartition(":")[0] for at in names_in("spout/sink", "PerProcess")} == {
+        "spout/sink/known_stream.py"
+    }
+    asking = {
+        at.rpartition(":")[0] for name in ("describe", "open_shards") for at in names_in("spout/sink", name)
+    }
+    assert asking == {"spout/sink/known_stream.py"}
 
 
 def test_windows_exist_once() -> None:

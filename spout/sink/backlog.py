@@ -111,10 +111,6 @@ class Backlog:
         self._count, self.size = len(rest), rest.size
         self._is_flushed = self._is_flushed and bool(rest)
 
-    def packs(self) -> bool:
-        """Return whether rows are sent in aggregates now; it may call Kinesis."""
-        return self.target.aggregation is not None and not self.target.aggregation.is_off()
-
     def take(self, known: KnownShards | None, *, packs: bool) -> Entries:
         """Return what to send next, of the first rows, as much as a request and the busy shards take; empty for none.
 
@@ -247,11 +243,9 @@ class Backlog:
 
     def _take_packed(self, home: str, rows: Entries, count: int, left: RequestBound) -> Entries:
         """Take the first rows of a shard in aggregates, as many as there is room for; return the others."""
-        assert self.target.aggregation is not None
+        assert self.target.most is not None
         at = 0
-        for record, number in pack_rows(
-            rows[:count], min(self.target.aggregation.most, self.target.bound.bytes)
-        ):
+        for record, number in pack_rows(rows[:count], min(self.target.most, self.target.bound.bytes)):
             size = len(record["Data"]) + len(record["PartitionKey"].encode())
             if left.records <= 0 or (size > left.bytes and self._taken):
                 break

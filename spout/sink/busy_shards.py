@@ -1,19 +1,13 @@
-"""Gives each shard that refuses records what it can take. Pure, except for what lists the shards."""
+"""Gives each shard that refuses records what it can take. Pure."""
 
 from __future__ import annotations
 
-import logging
 import math
 import random
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.kinesis.put_entries import Entries
-from kinesis_trident.spout.sink.shard_map import KnownShards, ShardMap
-
-log = logging.getLogger(__name__)
 
 _RECORDS, _BYTES = 1000, 2**20
 """What a shard takes in a second."""
@@ -47,45 +41,13 @@ class _Busy:
 class BusyShards:
     """The busy shards of one stream, for all requests of a task. Times are seconds of any one clock.
 
-    Only what may call Kinesis (`known`, `refresh`) is thread-safe.
-
     Args:
-        shards: returns the map of the shards; called when the first record is refused, or to pack the first aggregate.
         jitter: draws a time between two.
-        is_auto: tells whether the stream distributes records by itself: then no hash key says which shard is busy.
     """
 
-    def __init__(
-        self,
-        shards: Callable[[], ShardMap],
-        jitter: Callable[[float, float], float] = random.uniform,
-        is_auto: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._list = shards
-        self._is_auto = is_auto
-        self._listing = threading.Lock()
+    def __init__(self, jitter: Callable[[float, float], float] = random.uniform) -> None:
         self._jitter = jitter
-        self._map: ShardMap | None = None
-        self._is_unknown = False
         self._busy: dict[str, _Busy] = {}
-
-    def known(self, *, listing: bool) -> KnownShards | None:
-        """Return the shards; None if they were not listed and are not to be, cannot be, or no key leads to one."""
-        if (self._map is None and not listing) or self._is_unknown or self._is_auto():
-            return None
-        with self._listing:
-            if self._map is None and not self._is_unknown:
-                try:
-                    self._map = self._list()
-                except KinesisError as error:
-                    log.info("a busy shard holds up the others, because they cannot be listed: %s", error)
-                    self._is_unknown = True
-        return self._map.known if self._map is not None else None
-
-    def refresh(self) -> None:
-        """List the shards again: a record has arrived in another one than the map says."""
-        if self._map is not None:
-            self._map.refresh()
 
     def find_busy(self) -> frozenset[str]:
         """Return the shards that are busy now."""

@@ -176,7 +176,7 @@ class WritePool:
             while (backlog := self._next()) is not None:
                 is_elsewhere = self._send(backlog)
                 if is_elsewhere:
-                    backlog.target.busy.refresh()
+                    backlog.target.stream.refresh()
                 with self._lock:
                     self._sending.discard(backlog)
                     self._has_room.notify()
@@ -210,8 +210,8 @@ class WritePool:
         """Send one request; return whether a record has arrived in another shard than the map says."""
         target = backlog.target
         # These may call Kinesis, while other threads go on.
-        packs = backlog.packs()
-        known = target.busy.known(listing=packs)
+        packs = target.packs()
+        known = target.stream.shards_of_keys(listing=packs)
         with self._lock:
             request = backlog.take(known, packs=packs)
         if not len(request) or not self._keep_pace(request):
@@ -222,7 +222,7 @@ class WritePool:
             with self._lock:
                 backlog.fail(error, request)
             return False
-        known = target.busy.known(listing=True) if backlog.asks_homes(results) else None
+        known = target.stream.shards_of_keys(listing=True) if backlog.asks_homes(results) else None
         with self._lock:
             return backlog.settle(results, known)
 

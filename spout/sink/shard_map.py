@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.kinesis.packing import ROUTED_KEY, Pack, digests_of, hash_key
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 
-log = logging.getLogger(__name__)
-
 OpenShards = Callable[[], list[tuple[int, str]]]
 """Lists the last hash key and the id of each open shard, in the order of the hash keys."""
-
-_PAUSE = 1.0
-"""Seconds between two listings; while a stream is resharded, each of its shards may give a reason for one."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,6 +22,12 @@ class KnownShards:
 
     lasts: list[bytes]
     names: list[str]
+
+    @classmethod
+    def of(cls, found: list[tuple[int, str]]) -> Self:
+        """Return the shards of a listing."""
+        # A stream that is being deleted has no open shards; then the service refuses what is written to it.
+        return cls([last.to_bytes(16) for last, _ in found], [name for _, name in found] or [""])
 
     def __len__(self) -> int:
         return len(self.names)
@@ -51,63 +49,8 @@ class KnownShards:
         return ["" if key is None else home for key, home in zip(keys, homes, strict=True)]
 
 
-class ShardMap:
-    """Knows the open shards of a stream. Thread-safe. It may be out of date: then records are only packed less well.
-
-    Args:
-        list_shards: lists the open shards.
-        clock: seconds, monotonic.
-
-    Attributes:
-        known: the shards of the last listing.
-
-    Raises:
-        KinesisError: what `list_shards` raises.
-    """
-
-    def __init__(self, list_shards: OpenShards, clock: Callable[[], float] = time.monotonic) -> None:
-        self._list = list_shards
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._listed = clock()
-        self.known = _known(list_shards())
-
-    def refresh(self) -> None:
-        """List the shards again: a record has arrived in another shard than the map says."""
-        with self._lock:
-            now = self._clock()
-            if now - self._listed < _PAUSE:
-                return
-            self._listed = now
-            try:
-                known = _known(self._list())
-                if (known.lasts, known.names) != (self.known.lasts, self.known.names):
-                    self.known = known
-            except KinesisError as error:
-                # The rows are accepted: whoever wrote them again would double them.
-                log.debug("the shards are not listed again: %s", error)
-
-
-def _known(found: list[tuple[int, str]]) -> KnownShards:
-    # A stream that is being deleted has no open shards; then the service refuses what is written to it.
-    return KnownShards([last.to_bytes(16) for last, _ in found], [name for _, name in found] or [""])
-
-
 ROW_BYTES = 200
 """The memory of a row in addition to its payload and key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregation:
-    """The settings of aggregates: the shards, and the maximum bytes of one.
-
-    `is_off` tells whether rows have to go one by one now: the stream distributes records by itself, and the Kinesis
-    Client Library drops, without a word, aggregates that are not in the shard of their hash keys.
-    """
-
-    shards: ShardMap
-    most: int
-    is_off: Callable[[], bool] = lambda: False
 
 
 def pack_rows(rows: Entries, most: int) -> Iterator[tuple[Entry, int]]:

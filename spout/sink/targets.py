@@ -10,7 +10,8 @@ from typing import Self
 from kinesis_trident.spout.kinesis.put_entries import REQUEST_BYTES, REQUEST_RECORDS, RequestBound
 from kinesis_trident.spout.kinesis.put_records import Send
 from kinesis_trident.spout.sink.busy_shards import BusyShards
-from kinesis_trident.spout.sink.shard_map import ROW_BYTES, Aggregation
+from kinesis_trident.spout.sink.known_stream import KnownStream
+from kinesis_trident.spout.sink.shard_map import ROW_BYTES
 
 _SHARD_BYTES = 256 * 2**10
 """Bytes of a request for each shard, as in the KPL: more would be a burst, which the shard refuses in part."""
@@ -18,26 +19,41 @@ _SHARD_BYTES = 256 * 2**10
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StreamTarget:
-    """One stream. `where` is for errors, `aggregation` None to send each row as a record of its own.
+    """One stream. `where` is for errors, `busy` has the shards that refuse records.
 
-    `busy`: the shards that refuse records.
+    `most`: the maximum bytes of an aggregate; None to send each row as a record of its own.
+
+    Raises:
+        KinesisError: rows are to be aggregated, and the shards cannot be listed.
     """
 
     send: Send
-    busy: BusyShards
+    stream: KnownStream
     where: str = "the stream"
     bound: RequestBound = field(default_factory=RequestBound)
-    aggregation: Aggregation | None = None
+    most: int | None = None
+    busy: BusyShards = field(default_factory=BusyShards)
+
+    def __post_init__(self) -> None:
+        if self.most is not None:
+            self.stream.shards()
+
+    def packs(self) -> bool:
+        """Return whether rows are sent in aggregates now; it may call Kinesis.
+
+        The Kinesis Client Library drops, without a word, aggregates that are not in the shard of their hash keys.
+        """
+        return self.most is not None and not self.stream.takes_no_aggregates()
 
     def filling(self) -> RequestBound:
         """Return the limits of the rows that are collected for one request.
 
         How many records the rows of aggregates become is known when they are packed.
         """
-        if self.aggregation is None:
+        if self.most is None:
             return self.bound
-        most = min(self.bound.bytes, _SHARD_BYTES * len(self.aggregation.shards.known))
-        return RequestBound(REQUEST_BYTES // ROW_BYTES, most)
+        size = min(self.bound.bytes, _SHARD_BYTES * len(self.stream.shards()))
+        return RequestBound(REQUEST_BYTES // ROW_BYTES, size)
 
 
 class Pacing:

@@ -25,26 +25,19 @@ except ImportError:
         """The writer of a stream in Spark 4.0, which hands Arrow batches to any writer of the second class."""
 
 
-from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.spout.errors import WriteError
-from kinesis_trident.spout.kinesis.client import KNOWN_FOR, BotoKinesis, connection_of, kinesis_client
+from kinesis_trident.spout.kinesis.client import connection_of, kinesis_client
 from kinesis_trident.spout.kinesis.put_entries import RequestBound
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.columns import WriteColumns, entries_of, streams_of
-from kinesis_trident.spout.sink.described import described_stream
+from kinesis_trident.spout.sink.known_stream import known_stream
 from kinesis_trident.spout.sink.pool import Sent, WritePool
-from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
 from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# A process lists the shards of a stream once, and again where a record has arrived in another one. A client has the
-# stream's account, and the credentials to list with.
-_maps: PerProcess[tuple[BotoKinesis, str], ShardMap] = PerProcess(idle=KNOWN_FOR)
 
 _log = logging.getLogger(__name__)
 
@@ -124,29 +117,22 @@ def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: Wr
     @cache
     def target(stream: str) -> StreamTarget:
         called = options.resolve_name(stream)
-        described = described_stream(client, called)
-        aggregation = None
-
-        def shards() -> ShardMap:
-            return _maps.get((client, called), lambda: ShardMap(lambda: client.open_shards(called)))
-
-        if options.aggregate:
-            aggregation = Aggregation(shards(), options.max_aggregate_bytes, described.takes_no_aggregates)
+        known = known_stream(client, called)
         return StreamTarget(
-            lambda request: described.put(partial(client.put_entries, called), request, rng),
-            BusyShards(shards, is_auto=described.is_auto),
+            lambda request: known.put(partial(client.put_entries, called), request, rng),
+            known,
             f"stream {stream!r}",
             bound,
-            aggregation,
+            options.max_aggregate_bytes if options.aggregate else None,
         )
 
     patience = Patience(options.write_timeout, time.monotonic)
     with WritePool(options.max_requests_in_flight, patience, pacing=pacing) as pool:
         for batch in batches:
             for stream, rows in streams_of(batch, columns, options.stream_name):
-                described = described_stream(client, options.resolve_name(stream))
-                rows_of = partial(entries_of, limit=described.limit, is_auto=described.is_auto, rng=rng)
-                pool.add(target(stream), rows_of(rows, columns))
+                to = target(stream)
+                known = to.stream
+                pool.add(to, entries_of(rows, columns, limit=known.limit, is_auto=known.is_auto, rng=rng))
         sent = pool.finish()
     exempt_from_collections(connection_of(options))
     return Written(sent)

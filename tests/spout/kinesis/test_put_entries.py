@@ -12,7 +12,7 @@ from kinesis_trident.spout.kinesis.packing import hash_key
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry, RequestBound
 from kinesis_trident.spout.kinesis.put_records import Tries, put_request
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.shard_map import ShardMap
+from kinesis_trident.spout.sink.shard_map import KnownShards
 
 ENTRIES = st.lists(
     st.fixed_dictionaries(
@@ -89,4 +89,4 @@ def test_the_homes_of_records_are_the_shards_of_their_hash_keys(
         hashed = int(entry.get("ExplicitHashKey", hash_key(entry["PartitionKey"])))
         return next(name for last, name in shards if hashed <= last)
 
-    assert ShardMap(lambda: shards).known.homes(Entries.of(entries)) == [home(entry) for entry in entries]
+    assert KnownShards.of(shards).homes(Entries.of(entries)) == [home(entry) for entry in entries]

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aws_kinesis_agg.deaggregator import deaggregate_records
-from driven import backlog_of, drive
+from driven import backlog_of, drive, stream_of
 from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from thorough import examples
@@ -31,8 +31,7 @@ from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.sink.backlog import Backlog
-from kinesis_trident.spout.sink.busy_shards import BusyShards
-from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
+from kinesis_trident.spout.sink.known_stream import KnownStream
 from kinesis_trident.spout.sink.writer import KinesisWriter
 from kinesis_trident.spout.testing import FakeTime, Quotas, Refuse, ScriptedKinesis
 from kinesis_trident.spout.testing.stream import HeldStream
@@ -179,18 +178,19 @@ def number(data: bytes) -> int:
 
 def aggregating(
     written: Sequence[Entry],
-    shards: ShardMap,
+    stream: KnownStream,
     most: int,
     time: FakeTime | None = None,
     bound: RequestBound | None = None,
 ) -> Backlog:
     backlog = backlog_of(
-        BusyShards(lambda: shards),
+        stream,
         time or FakeTime(),
         lambda *_: 0.0,
+        busy_jitter=random.Random(3).uniform,
         patience=Patience(1.0, lambda: 0.0),
         bound=bound,
-        aggregation=Aggregation(shards, most),
+        most=most,
     )
     backlog.add(Entries.of(written))
     return backlog
@@ -237,7 +237,7 @@ def test_each_row_is_written_once_whatever_is_refused_and_resharded(
         time.sleep(2.0)
         return time()
 
-    backlog = aggregating(written, ShardMap(stream.open_shards, clock), most, bound=bound)
+    backlog = aggregating(written, stream_of(stream.open_shards, clock), most, bound=bound)
     assert write(stream, backlog) == stream.refused
     assert len(backlog) == 0
     found = sorted(stream.users(), key=lambda user: number(user[1]))
@@ -297,7 +297,7 @@ def test_rows_of_a_busy_shard_do_not_hold_up_those_of_others() -> None:
         for n, home in enumerate(random.Random(2).choices(homes, [10, 1, 1, 1], k=3900))
     ]
     coming = deque(Entries.of(written[at : at + 400]) for at in range(0, len(written), 400))
-    backlog = aggregating([], ShardMap(stream.open_shards, time), 51_200, time)
+    backlog = aggregating([], stream_of(stream.open_shards, time), 51_200, time)
     while coming:
         feed()
         drive(send, backlog, time, sleep=sleep)
@@ -316,7 +316,7 @@ def test_rows_of_a_busy_shard_do_not_hold_up_those_of_others() -> None:
 def test_an_aggregate_has_the_rows_of_one_shard_and_its_first_rows_hash_key() -> None:
     stream = Stream(4, random.Random(1))
     written = rows(random.Random(2), 400, 400, 20, explicit=False)
-    write(stream, aggregating(written, ShardMap(stream.open_shards), 51_200))
+    write(stream, aggregating(written, stream_of(stream.open_shards), 51_200))
     [request] = stream.requests
     assert len(request) == 4
     assert {entry["PartitionKey"] for entry in request} == {"a"}
@@ -341,7 +341,7 @@ def test_rows_of_a_refused_aggregate_are_packed_anew_with_what_is_left_and_in_th
 
     # Each aggregate holds three rows of 90 bytes, a request at most three of them.
     written: list[Entry] = [{"Data": b"%03d " % n + bytes(86), "PartitionKey": "k"} for n in range(11)]
-    refusals = write(send, aggregating(written, ShardMap(stream.open_shards), 400, bound=RequestBound(3)))
+    refusals = write(send, aggregating(written, stream_of(stream.open_shards), 400, bound=RequestBound(3)))
     assert refusals == 2
     assert sent[0] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     assert sent[1] == [[0, 1, 2], [6, 7, 8], [9, 10]]
@@ -359,17 +359,17 @@ def test_a_413_cuts_requests_then_aggregates_and_names_the_row_that_is_too_large
 
     written: list[Entry] = [{"Data": b"%03d " % n + bytes(196), "PartitionKey": f"k{n}"} for n in range(500)]
     bound = RequestBound()
-    write(send, aggregating(written, ShardMap(stream.open_shards), 51_200, bound=bound))
+    write(send, aggregating(written, stream_of(stream.open_shards), 51_200, bound=bound))
     assert sorted(number(data) for _, data, _ in stream.users()) == list(range(500))
     assert bound.bytes <= limit
     assert len(stream.requests) < 500
     # What was learnt counts for the next request.
     before = len(stream.requests)
-    write(send, aggregating(written[:5], ShardMap(stream.open_shards), 51_200, bound=bound))
+    write(send, aggregating(written[:5], stream_of(stream.open_shards), 51_200, bound=bound))
     assert len(stream.requests) == before + 1
     large: Entry = {"Data": bytes(limit), "PartitionKey": "the large one"}
     with pytest.raises(RequestTooLargeError, match="of 2513 bytes with its partition key 'the large one'"):
-        write(send, aggregating([*written[:5], large], ShardMap(stream.open_shards), 51_200, bound=bound))
+        write(send, aggregating([*written[:5], large], stream_of(stream.open_shards), 51_200, bound=bound))
 
 
 def test_the_shards_are_listed_again_at_most_once_a_second_and_a_listing_may_fail() -> None:
@@ -384,15 +384,16 @@ def test_the_shards_are_listed_again_at_most_once_a_second_and_a_listing_may_fai
 
     def home(key: int) -> str:
         entry = {"Data": b"", "PartitionKey": "k", "ExplicitHashKey": str(key)}
-        return shards.known.homes(Entries.of([entry]))[0]
+        return stream.shards().homes(Entries.of([entry]))[0]
 
-    shards = ShardMap(listed, time)
-    shards.refresh()
+    stream = stream_of(listed, time)
+    stream.shards()
+    stream.refresh()
     assert (len(answers), home(3)) == (2, "a")
     for left in (1, 0):
         time.sleep(1.0)
-        shards.refresh()
-        shards.refresh()
+        stream.refresh()
+        stream.refresh()
         assert len(answers) == left
     assert [home(key) for key in (0, 4, 5, 9, 10)] == ["b", "b", "c", "c", "c"]
 
@@ -506,7 +507,7 @@ def test_the_rows_of_an_answer_are_not_written_again_if_the_shards_cannot_be_lis
             raise AccessDeniedError("stream 'orders': expired token")
         return [(2**128 - 1, "s0")]
 
-    backlog = aggregating(rows(random.Random(1), 2, 1, 10, False), ShardMap(listed, time), 51_200, time)
+    backlog = aggregating(rows(random.Random(1), 2, 1, 10, False), stream_of(listed, time), 51_200, time)
 
     def send(request: Entries) -> list[dict[str, Any]]:
         assert len(request) == 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from driven import stream_of
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, KinesisError, StreamInfo, ThrottledError
@@ -17,10 +18,8 @@ from kinesis_trident.spout.kinesis.aggregation import MAGIC
 from kinesis_trident.spout.kinesis.put_entries import Entries
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.busy_shards import BusyShards
-from kinesis_trident.spout.sink.described import DescribedStream
+from kinesis_trident.spout.sink.known_stream import KnownStream
 from kinesis_trident.spout.sink.pool import WritePool
-from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
 from kinesis_trident.spout.sink.targets import StreamTarget
 from kinesis_trident.spout.sink.writer import KinesisWriter
 from kinesis_trident.spout.testing import FakeTime, Quotas, ScriptedKinesis
@@ -131,7 +130,7 @@ class Description:
 
 def test_a_switched_stream_is_noticed_within_a_minute() -> None:
     time, description = FakeTime(), Description()
-    stream = DescribedStream(description, clock=time)
+    stream = KnownStream(description, list, clock=time)
     assert stream.is_auto()
     description.answer = False
     time.sleep(59)
@@ -151,7 +150,7 @@ def test_where_the_stream_cannot_be_described_rows_get_keys(error: KinesisError,
     """What is right in any stream: a key, and while it is only throttled, no aggregate."""
     description = Description()
     description.answer = error
-    stream = DescribedStream(description)
+    stream = KnownStream(description, list)
     assert not stream.is_auto()
     assert stream.takes_no_aggregates() == is_off
 
@@ -159,7 +158,7 @@ def test_where_the_stream_cannot_be_described_rows_get_keys(error: KinesisError,
 def test_a_failed_description_is_remembered_for_seconds_but_not_where_the_write_depends_on_it() -> None:
     time, description = FakeTime(), Description()
     description.answer = ThrottledError("slow")
-    stream = DescribedStream(description, clock=time)
+    stream = KnownStream(description, list, clock=time)
     for _ in range(50):
         assert stream.takes_no_aggregates()
         assert not stream.is_auto()
@@ -182,11 +181,34 @@ def test_no_shard_of_a_stream_that_distributes_by_itself_is_taken_for_busy(serve
     write(server, {"partitionKey": [f"k{n}" for n in range(160)], "data": [b"%d" % n for n in range(160)]})
     assert len(read(server)) == 160
     assert server.calls["ListShards", None] == 1  # by `read`
-    is_auto = False
-    shards = BusyShards(lambda: ShardMap(lambda: [(2**128 - 1, "s")]), is_auto=lambda: is_auto)
-    assert shards.known(listing=True) is not None
+    is_auto, time = False, FakeTime()
+    stream = stream_of(lambda: [(2**128 - 1, "s")], time, is_auto=lambda: is_auto)
+    assert stream.shards_of_keys(listing=True) is not None
     is_auto = True
-    assert shards.known(listing=True) is None
+    time.sleep(60)
+    assert stream.shards_of_keys(listing=True) is None
+
+
+def test_shards_that_cannot_be_listed_are_asked_for_again_after_a_minute() -> None:
+    """All tasks of a process know the stream by one object: each asked once."""
+    time, asked, may_list = FakeTime(), 0, False
+
+    def listed() -> list[tuple[int, str]]:
+        nonlocal asked
+        asked += 1
+        if not may_list:
+            raise AccessDeniedError("no kinesis:ListShards")
+        return [(2**128 - 1, "s")]
+
+    stream = stream_of(listed, time)
+    assert [stream.shards_of_keys(listing=True) for _ in range(9)] == [None] * 9
+    assert asked == 1
+    may_list = True
+    time.sleep(60)
+    found = stream.shards_of_keys(listing=True)
+    assert found is not None
+    assert stream.shards_of_keys(listing=False) is found
+    assert asked == 2
 
 
 def test_others_go_on_while_a_stream_is_described_and_listed() -> None:
@@ -205,16 +227,15 @@ def test_others_go_on_while_a_stream_is_described_and_listed() -> None:
         other.join()
         return False
 
-    def listed() -> ShardMap:
+    def listed() -> list[tuple[int, str]]:
         is_free()
-        return ShardMap(lambda: [(2**128 - 1, "s")])
+        return [(2**128 - 1, "s")]
 
     answers = [[{"ErrorCode": "ProvisionedThroughputExceededException"}], [{}], [{}]]
     with WritePool(1, Patience(60.0, FakeTime()), wait=lambda *_: None) as pool:
-        packed = Aggregation(ShardMap(lambda: [(2**128 - 1, "s")]), 100, is_free)
-        for aggregation in (None, packed):
-            busy = BusyShards(listed, is_auto=is_free)
-            target = StreamTarget(lambda _: answers.pop(0), busy, aggregation=aggregation)
+        for most in (None, 100):
+            stream = stream_of(listed, lambda: float("inf"), is_auto=is_free)
+            target = StreamTarget(lambda _: answers.pop(0), stream, most=most)
             pool.add(target, [Entries.of([{"Data": b"a", "PartitionKey": "k"}])])
         pool.finish()
     assert len(found) >= 5
@@ -230,7 +251,7 @@ def test_rows_without_keys_use_all_requests() -> None:
 
     with WritePool(4, Patience(60.0, FakeTime())) as pool:
         pool.add(
-            StreamTarget(send, BusyShards(lambda: ShardMap(lambda: []))),
+            StreamTarget(send, stream_of(list)),
             [Entries.of({"Data": b"x"} for _ in range(400))],
         )
         pool.finish()

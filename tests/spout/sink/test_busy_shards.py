@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from driven import backlog_of, drive
+from driven import backlog_of, drive, stream_of
 from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
@@ -22,7 +22,7 @@ from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.pool import WritePool
-from kinesis_trident.spout.sink.shard_map import ShardMap
+from kinesis_trident.spout.sink.shard_map import KnownShards
 from kinesis_trident.spout.sink.targets import StreamTarget
 from kinesis_trident.spout.sink.writer import KinesisWriter
 from kinesis_trident.spout.testing import FakeTime, Quotas, ScriptedKinesis
@@ -46,8 +46,12 @@ def entries(rows: Sequence[Row], size: int = 10) -> Entries:
     )
 
 
-def shard_map() -> ShardMap:
-    return ShardMap(lambda: [((at + 1) * STEP - 1, f"s{at}") for at in range(SHARDS)])
+def open_shards() -> list[tuple[int, str]]:
+    return [((at + 1) * STEP - 1, f"s{at}") for at in range(SHARDS)]
+
+
+def refuse_to_list() -> list[tuple[int, str]]:
+    raise AccessDeniedError("no kinesis:ListShards")
 
 
 class Shards:
@@ -106,9 +110,7 @@ def test_each_record_arrives_once_and_those_of_a_key_in_their_order(
     shards = Shards(time, limits)
     numbered = [(number, *row) for number, row in enumerate(rows)]
     coming = deque(entries(numbered[at : at + cuts[0]]) for at in range(0, len(numbered), cuts[0]))
-    backlog = backlog_of(
-        BusyShards(shard_map, rng.uniform), time, rng.uniform, bound=RequestBound(rng.choice([7, 500]))
-    )
+    backlog = backlog_of(stream_of(open_shards), time, rng.uniform, bound=RequestBound(rng.choice([7, 500])))
 
     def send(request: Entries) -> Sequence[dict[str, Any]]:
         trouble = troubles.pop() if troubles else None
@@ -141,13 +143,21 @@ def one_hot_shard(hot: int, others: int) -> list[Row]:
     return [(number, shard, key) for number, (_, shard, key) in enumerate(rows)]
 
 
-def write(time: FakeTime, shards: Shards, rows: Sequence[Row], busy: BusyShards, requests: int = 1) -> int:
+def write(
+    time: FakeTime,
+    shards: Shards,
+    rows: Sequence[Row],
+    listing: Callable[[], list[tuple[int, str]]],
+    requests: int = 1,
+) -> None:
     def wait(_: object, seconds: float) -> None:
         with shards.lock:
             time.sleep(seconds)
 
     with WritePool(requests, Patience(600, time), wait=wait, clock=time) as writing:
-        writing.add(StreamTarget(shards, busy=busy), parts(rows))  # type: ignore[arg-type]
+        writing.add(
+            StreamTarget(shards, stream_of(listing), busy=BusyShards(random.Random(3).uniform)), parts(rows)
+        )  # type: ignore[arg-type]
         sent = writing.finish()
     assert sent.records == len(rows)
     assert sorted(number for some in shards.arrived.values() for number in some) == list(range(len(rows)))
@@ -164,7 +174,7 @@ def test_a_busy_shard_does_not_hold_up_the_others_and_loses_no_time_itself() -> 
     for request in requests:
         put_request(before, request, sleep=together.sleep, tries=tries)
     after, coming = Shards(apart, [1000] * SHARDS), deque(requests)
-    backlog = backlog_of(BusyShards(shard_map, jitter), apart, jitter)
+    backlog = backlog_of(stream_of(open_shards), apart, jitter)
 
     def feed() -> None:
         if coming and not backlog.is_full:
@@ -192,7 +202,7 @@ def test_a_busy_shard_does_not_hold_up_the_others_and_loses_no_time_itself() -> 
 
 def test_a_shard_that_others_write_to_gets_ever_less_and_then_more_again() -> None:
     time = FakeTime()
-    busy = BusyShards(shard_map, lambda _, b: b)
+    busy = BusyShards(lambda _, b: b)
     rows = entries([(n, 0, 0) for n in range(5_000)])
     assert busy.allow("s0", rows, time()) == 5_000
     busy.settle("s0", 100, 400, time())
@@ -219,12 +229,9 @@ def test_a_shard_that_others_write_to_gets_ever_less_and_then_more_again() -> No
 
 
 def test_without_the_permission_to_list_the_shards_they_wait_for_each_other() -> None:
-    def refused() -> ShardMap:
-        raise AccessDeniedError("no kinesis:ListShards")
-
     time = FakeTime()
     shards = Shards(time, [1000] * SHARDS)
-    write(time, shards, one_hot_shard(3_000, 100), BusyShards(refused, random.Random(3).uniform), requests=2)
+    write(time, shards, one_hot_shard(3_000, 100), refuse_to_list, requests=2)
 
 
 def test_what_waits_for_a_busy_shard_is_bounded() -> None:
@@ -254,7 +261,9 @@ def test_what_waits_for_a_busy_shard_is_bounded() -> None:
                 shards._limits = [10**6] * SHARDS
 
     with WritePool(1, Patience(10**6, time), wait=wait, clock=time) as writing:
-        writing.add(StreamTarget(shards, busy=BusyShards(shard_map, random.Random(3).uniform)), counted())  # type: ignore[arg-type]
+        writing.add(
+            StreamTarget(shards, stream_of(open_shards), busy=BusyShards(random.Random(3).uniform)), counted()
+        )  # type: ignore[arg-type]
         writing.finish()
     assert sum(map(len, shards.arrived.values())) == rows
     # What waits, what is sent and what is collected, each up to a request.
@@ -290,16 +299,13 @@ def test_a_map_that_is_out_of_date_is_read_again() -> None:
     def old() -> list[tuple[int, str]]:
         nonlocal listed
         listed += 1
-        return (
-            [(2**128 - 1, "parent")]
-            if listed == 1
-            else [((at + 1) * STEP - 1, f"s{at}") for at in range(SHARDS)]
-        )
+        return [(2**128 - 1, "parent")] if listed == 1 else open_shards()
 
-    known = ShardMap(old, time)
+    stream = stream_of(old, time)
+    stream.shards()
     time.sleep(60)
     shards, jitter = Shards(time, [20] * SHARDS), random.Random(3).uniform
-    backlog = backlog_of(BusyShards(lambda: known, jitter), time, jitter)
+    backlog = backlog_of(stream, time, jitter)
     backlog.add(entries([(n, n % SHARDS, 0) for n in range(300)]))
     began = time()
     drive(lambda some: shards(list(some)), backlog, time)
@@ -313,4 +319,4 @@ def test_records_without_a_key_have_a_place_of_their_own() -> None:
     entries = Entries.of(
         [{"Data": b"1"}, {"Data": b"2", "PartitionKey": "a", "ExplicitHashKey": str(3 * STEP)}]
     )
-    assert shard_map().known.homes(entries) == ["", "s3"]
+    assert KnownShards.of(open_shards()).homes(entries) == ["", "s3"]

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from driven import stream_of
 from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.put_entries import REQUEST_BYTES, REQUEST_RECORDS, Entries, Entry
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.busy_shards import BusyShards
+from kinesis_trident.spout.sink.known_stream import KnownStream
 from kinesis_trident.spout.sink.pool import Sent, Waitable, WritePool
-from kinesis_trident.spout.sink.shard_map import ShardMap
 from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
 from kinesis_trident.spout.testing import FakeTime
 
@@ -29,13 +29,13 @@ THROTTLED = {"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessag
 TAKEN = {"SequenceNumber": "1"}
 
 
-def unlisted() -> BusyShards:
-    """Shards that a task may not list."""
+def unlisted() -> KnownStream:
+    """A stream whose shards a task may not list."""
 
-    def refused() -> ShardMap:
+    def refused() -> list[tuple[int, str]]:
         raise AccessDeniedError("no kinesis:ListShards")
 
-    return BusyShards(refused)
+    return stream_of(refused)
 
 
 def rows(count: int, keys: int, size: int = 10) -> Iterator[tuple[Entry, int]]:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from driven import backlog_of, drive
+from driven import backlog_of, drive, stream_of
 from thorough import examples
 from twins.old_sink import busy_shards as old_busy, lanes as old_lanes, targets as old_targets
 from twins.old_sink.put_pools import RequestBound as OldBound
 from twins.old_sink.put_records import put_pool
+from twins.old_sink.shard_map import Aggregation, ShardMap
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, KinesisError, RequestTooLargeError, Unavailable
 from kinesis_trident.spout.kinesis.packing import hash_key
@@ -24,7 +25,6 @@ from kinesis_trident.spout.kinesis.put_entries import Entries, Entry, RequestBou
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.pool import WritePool
-from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
 from kinesis_trident.spout.sink.targets import StreamTarget
 from kinesis_trident.spout.testing import FakeTime
 from kinesis_trident.spout.testing.stream import HeldStream
@@ -167,20 +167,14 @@ def write_as_before(server: Server, given: Entries, bound: tuple[int, int], most
 
 
 def write_now(server: Server, given: Entries, bound: tuple[int, int], most: int | None) -> int:
-    maps: list[ShardMap] = []
-
-    def shards() -> ShardMap:
-        if not maps:
-            maps.append(server.shard_map())
-        return maps[0]
-
     backlog = backlog_of(
-        BusyShards(shards, middle),
+        stream_of(server.open_shards, server.time),
         server.time,
         evenly,
+        busy_jitter=middle,
         patience=Patience(1e9, server.time),
         bound=RequestBound(*bound),
-        aggregation=None if most is None else Aggregation(shards(), most),
+        most=most,
     )
     backlog.add(given)
     drive(server, backlog, server.time)
@@ -234,7 +228,7 @@ def test_a_pool_makes_the_calls_of_the_lanes(seed: int) -> None:
         )
         sent_before = lanes.finish()
     with WritePool(requests, patience) as pool:
-        pool.add(StreamTarget(now, BusyShards(now.shard_map), bound=RequestBound(bound)), parts)
+        pool.add(StreamTarget(now, stream_of(now.open_shards), bound=RequestBound(bound)), parts)
         sent = pool.finish()
     assert (sent.records, sent.size, sent.refusals) == (
         sent_before.records,
@@ -247,12 +241,12 @@ def test_a_pool_makes_the_calls_of_the_lanes(seed: int) -> None:
 
 def write_to(server: Server, requests: int, given: Entries, most: int | None) -> None:
     """Write by threads in simulated time."""
-    known = ShardMap(server.open_shards, server.time)
     target = StreamTarget(
         server,
-        BusyShards(lambda: known, middle),
+        stream_of(server.open_shards, server.time),
         bound=RequestBound(40),
-        aggregation=None if most is None else Aggregation(known, most),
+        most=most,
+        busy=BusyShards(middle),
     )
     with WritePool(
         requests, Patience(1e9, server.time), wait=lambda _, s: server.time.sleep(s), clock=server.time

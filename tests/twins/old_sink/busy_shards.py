@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from twins.old_sink.put_pools import RequestBound, is_refused
+from twins.old_sink.shard_map import ROW_BYTES, Aggregation, KnownShards, ShardMap, pack_rows
 
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
-from kinesis_trident.spout.sink.shard_map import ROW_BYTES, Aggregation, KnownShards, ShardMap, pack_rows
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ import numpy as np
 from twins.old_sink.busy_shards import BusyShards
 from twins.old_sink.put_pools import REQUEST_BYTES, REQUEST_RECORDS, Filling, RequestBound
 from twins.old_sink.put_records import Send
+from twins.old_sink.shard_map import ROW_BYTES, Aggregation, ShardMap
 
 from kinesis_trident.spout.kinesis.put_entries import Entries
-from kinesis_trident.spout.sink.shard_map import ROW_BYTES, Aggregation, ShardMap
 
 _SHARD_BYTES = 256 * 2**10
 """Bytes of a request for each shard, as in the KPL: more would be a burst, which the shard refuses in part."""

@@ -1,4 +1,4 @@
-"""Describes a stream that is written to, by DescribeStreamSummary: where it matters, once a minute at most."""
+"""A stream that is written to, as it is known: described once a minute at most, and listed when that matters."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from kinesis_trident.spout.kinesis.client import KNOWN_FOR, BotoKinesis
 from kinesis_trident.spout.kinesis.put_entries import MAX_RECORD_BYTES, Entries, column_of
 from kinesis_trident.spout.kinesis.put_records import Send
 from kinesis_trident.spout.sink.columns import random_keys
+from kinesis_trident.spout.sink.shard_map import KnownShards, OpenShards
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +35,19 @@ _GOOD_FOR = 60.0
 _FAILED_FOR = 5.0
 """Seconds until a stream that could not be described is asked for again: each request of a write would ask."""
 
+_PAUSE = 1.0
+"""Seconds between two listings; while a stream is resharded, each of its shards may give a reason for one."""
 
-class DescribedStream:
-    """A stream, as it was last described. Thread-safe.
 
-    Credentials may allow to write to it but not to describe it: then Kinesis itself refuses what it does not take.
+class KnownStream:
+    """A stream, as it was last described, and its shards as they were last listed. Thread-safe.
+
+    Credentials may allow to write to it but not to describe it: then Kinesis itself refuses what it does not take. The
+    shards may be out of date: then records are only packed less well, and a busy shard may hold up another.
 
     Args:
         describe: calls DescribeStreamSummary.
+        list_shards: lists the open shards.
         where: the stream, for the log.
         clock: seconds, monotonic.
     """
@@ -49,16 +55,61 @@ class DescribedStream:
     def __init__(
         self,
         describe: Callable[[], StreamInfo],
+        list_shards: OpenShards,
         where: str = "the stream",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._describe = describe
+        self._list = list_shards
         self._where = where
         self._clock = clock
-        self._lock = threading.Lock()
-        self._until = -math.inf
+        self._lock, self._listing = threading.Lock(), threading.RLock()
+        self._until = self._unlisted_until = self._listed = -math.inf
         self._last: StreamInfo | KinesisError | None = None
+        self._shards: KnownShards | None = None
         self._said = ""
+
+    def shards(self) -> KnownShards:
+        """Return the open shards; they are listed when they are asked for first.
+
+        Raises:
+            KinesisError: they cannot be listed.
+        """
+        with self._listing:
+            if self._shards is None:
+                self._listed = self._clock()
+                self._shards = KnownShards.of(self._list())
+            return self._shards
+
+    def shards_of_keys(self, *, listing: bool) -> KnownShards | None:
+        """Return the shards; None if they were not listed and are not to be, cannot be, or no key leads to one."""
+        if (self._shards is None and not listing) or self.is_auto():
+            return None
+        with self._listing:
+            if self._clock() < self._unlisted_until:
+                return None
+            try:
+                return self.shards()
+            except KinesisError as error:
+                log.info("a busy shard holds up the others, because they cannot be listed: %s", error)
+                self._unlisted_until = self._clock() + _GOOD_FOR
+                return None
+
+    def refresh(self) -> None:
+        """List the shards again: a record has arrived in another one than they say."""
+        with self._listing:
+            now = self._clock()
+            if self._shards is None or now - self._listed < _PAUSE:
+                return
+            self._listed = now
+            try:
+                shards = KnownShards.of(self._list())
+            except KinesisError as error:
+                # The rows are accepted: whoever wrote them again would double them.
+                log.debug("the shards are not listed again: %s", error)
+                return
+            if (shards.lasts, shards.names) != (self._shards.lasts, self._shards.names):
+                self._shards = shards
 
     def limit(self) -> int:
         """Return the maximum bytes of a record; if that is unknown, the maximum of any stream."""
@@ -133,11 +184,15 @@ class DescribedStream:
             return self._last
 
 
-_streams: PerProcess[tuple[BotoKinesis, str], DescribedStream] = PerProcess(idle=KNOWN_FOR)
+_streams: PerProcess[tuple[BotoKinesis, str], KnownStream] = PerProcess(idle=KNOWN_FOR)
 
 
-def described_stream(client: BotoKinesis, called: str) -> DescribedStream:
-    """Return this process's description of a stream, as `client` sees it."""
-    return _streams.get(
-        (client, called), lambda: DescribedStream(lambda: client.describe(called), f"stream {called!r}")
-    )
+def known_stream(client: BotoKinesis, called: str) -> KnownStream:
+    """Return what this process knows of a stream of the account of `client`, and with its credentials."""
+
+    def make() -> KnownStream:
+        return KnownStream(
+            lambda: client.describe(called), lambda: client.open_shards(called), f"stream {called!r}"
+        )
+
+    return _streams.get((client, called), make)
