@@ -46,10 +46,10 @@ def add_new_shards(
 ) -> dict[str, ShardLineage]:
     """Return the lineage after a listing of new shards: they start at TRIM_HORIZON, and their parents are closed.
 
-    The listing may name known shards too, for a server that has no filter. `start`: of those whose ancestors are all
-    unknown.
+    The listing may name known shards too, for a server without a filter. `start`: of those without a known ancestor.
     """
-    parents = {shard.id: shard.parents for shard in listed}
+    # A listing of before a known shard has what it came from, and not the shard itself.
+    parents = parents_of(lineage) | {shard.id: shard.parents for shard in listed}
     behind = ancestors(parents, lineage)
     new = {
         shard.id: _make_lineage(

@@ -65,6 +65,14 @@ def test_a_parent_that_is_no_longer_listed_counts_as_done_and_is_forgotten() -> 
     assert find_readable(lineage, "parentFirst") == ["b", "c"]
 
 
+def test_what_a_known_shard_came_from_is_not_read_again_after_a_listing_of_before_it() -> None:
+    parents = [Shard("a"), Shard("b")]
+    lineage = mark_drained(start_lineage(parents, START), ["a", "b"])
+    lineage = merge_listing(lineage, [Shard("c", ("a", "b"))])
+    assert set(merge_listing(lineage, [*parents, Shard("x")])) == {"x"}
+    assert set(add_new_shards(lineage, parents)) == {"c"}
+
+
 def test_a_listing_of_what_is_new_forgets_nothing_and_closes_what_it_came_from() -> None:
     lineage = start_lineage([Shard("a", closed=True), Shard("b", ("a",)), Shard("c", ("a",))], START)
     new = [Shard("d", ("b",)), Shard("e", ("b",))]
