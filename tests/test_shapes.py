@@ -156,6 +156,23 @@ def test_one_pipeline_turns_reports_into_what_is_not_done() -> None:
     }
 
 
+def test_one_class_holds_rows_for_several_readers() -> None:
+    """It frees them however an attempt ends: nobody else caches or stores a frame."""
+    keeping = {
+        path
+        for folder in FOLDERS
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (
+            getattr(node.func, "attr", "") in {"persist", "cache", "localCheckpoint"}
+            or getattr(node.func, "id", "") in {"store_rows", "free_rows"}
+        )
+        and not ast.unparse(node.func).endswith("held.cache")
+    }
+    assert keeping <= {"bolt/tracking/held.py", "kinesis_trident/common/private_names.py"}
+
+
 def test_one_module_lays_several_streams_side_by_side() -> None:
     """For the streams of a bolt, several spouts, the consumers of one stream in Trident and `multi_reduce`."""
     assert modules_with("__stream", "__of") == {"bolt/tagged.py"}

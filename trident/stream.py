@@ -14,6 +14,7 @@ from kinesis_trident.bolt.calls import check_runs
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.names import check_fields, check_label
 from kinesis_trident.bolt.storm.unsupported import StormNames
+from kinesis_trident.bolt.tracking.held import Held
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator, Comparator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.aggregation_nodes import aggregate_node, check_update, persistent_node
@@ -220,7 +221,7 @@ class Stream(TupleOperations, _Aggregations):
         spark = SparkSession.builder.getOrCreate()
         facts = BatchFacts(None, {}, int(spark.sparkContext.defaultParallelism))
         graph, made = resolve_hints(self._declared.graph)
-        return Attempt(graph, {}, facts).frame(made[self.node]).select(*self.fields)
+        return Attempt(graph, {}, facts, Held()).frame(made[self.node]).select(*self.fields)
 
     def state_query(
         self, state: TridentState, fields: Names, query: QueryFunction[Any, Any], new: Fields = ()

@@ -19,6 +19,7 @@ from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settl
 from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier
+from kinesis_trident.bolt.tracking.held import Held
 from kinesis_trident.bolt.tracking.judged_facts import JudgedFacts
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.bolt.tracking.verdict import Verdict
@@ -118,9 +119,10 @@ class FrameHandler:
             ids = rows.select(f"`{self.message_id}`")
             self.settle(ids, ids.selectExpr("*", "'' AS reason").where("false"), txid)
             return
-        stored = number_rows(rows, txid)
-        verdict = self.run.run_tracked(stored, facts_of(stored, txid), self._carrier, run, facts)
-        self.settle(*settled(stored, verdict, self.message_id), txid)
+        with Held() as held:
+            stored = number_rows(rows, txid, held)
+            verdict = self.run.run_tracked(stored, facts_of(stored, txid), self._carrier, run, facts)
+            self.settle(*settled(stored, verdict, self.message_id), txid)
 
 
 _NUMBER = "__number"
@@ -130,8 +132,8 @@ _PARTITION_SHIFT = 33
 """`monotonically_increasing_id` has the partition above these bits, and the row's number in it below."""
 
 
-def number_rows(rows: DataFrame, txid: int) -> DataFrame:
-    """Return the rows, stored for the batch, with `__anchors` and `messageId`, which names their places.
+def number_rows(rows: DataFrame, txid: int, held: Held) -> DataFrame:
+    """Return the rows, held for the batch, with `__anchors` and `messageId`, which names their places.
 
     A row's root has its partition in the place of a shard. Rows that are computed again could come in another order,
     so they are stored, and an executor that is lost with some of them fails the attempt.
@@ -144,7 +146,7 @@ def number_rows(rows: DataFrame, txid: int) -> DataFrame:
     mark = F.lit((txid & _TXID_BITS) << 40).cast("long")
     root = mark.bitwiseOR(F.shiftleft(partition, 26)).bitwiseOR(ordinal)
     anchor = F.array(F.struct(root.alias("root"), F.xxhash64(F.lit(txid), number).alias("edge")))
-    stored = rows.withColumn(_NUMBER, F.monotonically_increasing_id()).localCheckpoint(eager=True)
+    stored = held.store(rows.withColumn(_NUMBER, F.monotonically_increasing_id()))
     return stored.withColumns(
         {
             MESSAGE_ID: F.concat(

@@ -44,6 +44,7 @@ from kinesis_trident.bolt.tracking.batch_run import BatchRun, BatchRuns
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Operator
+from kinesis_trident.bolt.tracking.held import Held
 from kinesis_trident.bolt.tracking.judged_facts import JudgedFacts
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
@@ -131,7 +132,8 @@ class TopologyRun:
 
     def run_untracked(self, rows: DataFrame, run: BatchRun, facts: StateFacts) -> None:
         """Run all bolts over a batch."""
-        _Frames(self, run, None, Tracked(rows, ()), facts).run()
+        with Held() as held:
+            _Frames(self, run, None, Tracked(rows, ()), facts, held).run()
 
     def run_tracked(
         self, rows: DataFrame, batch: JudgedFacts, carrier: Carrier, run: BatchRun, facts: StateFacts
@@ -144,23 +146,19 @@ class TopologyRun:
         if known:
             schema = StructType([*source.frame.schema, StructField(DELIVERY, IntegerType())])
             source = source.through(MarkDeliveries(known), schema, source.producers, passes=True)
-        try:
+        with tracking.held as held:
             again_here = [delivery for delivery, _ in known]
-            _Frames(self, run, tracking, source, facts, again_here).run()
+            _Frames(self, run, tracking, source, facts, held, again_here).run()
             verdict = tracking.judge(ran=True)
-        finally:
-            tracking.release()
         self.holds.note(run, again, verdict.not_done)
         return verdict
 
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the bolts to find the records that end their worker."""
         tracking = Tracking(rows, batch.facts, carrier, isolating=True)
-        try:
+        with tracking.held as held:
             run = self.runs.next(batch.txid, batch.epoch, batch.home)
-            _Frames(self, run, tracking, tracking.source, StateFacts(isolating=True)).run()
-        finally:
-            tracking.release()
+            _Frames(self, run, tracking, tracking.source, StateFacts(isolating=True), held).run()
         return tracking
 
     @property
@@ -232,6 +230,7 @@ class _Frames:
         tracking: Tracking | None,
         source: Tracked,
         facts: StateFacts,
+        held: Held,
         again: Sequence[Delivery] = (),
     ) -> None:
         self._topology = topology
@@ -241,7 +240,7 @@ class _Frames:
         self._facts = facts
         self._outputs = topology.outputs
         self._takers, self._tasks, self._loose = topology.takers, topology.tasks, topology.loose
-        self._kept: list[DataFrame] = []
+        self._held = held
         self._made: dict[StreamId, Tracked] = {}
         self._ends: list[DataFrame] = []
         if sum(isinstance(part, SpoutPart) for part in topology.parts.values()) > 1:
@@ -256,11 +255,7 @@ class _Frames:
 
     def run(self) -> None:
         """Run all components: one job over those whose tuples no other takes."""
-        try:
-            run_together(self._ends)
-        finally:
-            while self._kept:
-                self._kept.pop().unpersist()
+        run_together(self._ends)
 
     def _keep(self, name: str, made: Tracked, stream: str = DEFAULT_STREAM) -> None:
         """Keep the tuples of a stream for those that take them."""
@@ -270,10 +265,7 @@ class _Frames:
             self._ends.append(made.frame)
 
     def _share(self, tuples: Tracked) -> Tracked:
-        if self._tracking is not None:
-            return self._tracking.shared(tuples)
-        self._kept.append(tuples.frame.persist())
-        return tuples.on(self._kept[-1])
+        return tuples.on(self._held.cache(tuples.frame))
 
     def _transform(self, part: TransformPart) -> Tracked:
         tuples = self._made[part.source]

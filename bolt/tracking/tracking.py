@@ -45,6 +45,7 @@ from kinesis_trident.bolt.tracking.coverage import (
 )
 from kinesis_trident.bolt.tracking.failed import Failed, unite
 from kinesis_trident.bolt.tracking.fusion import Operator, Promptly
+from kinesis_trident.bolt.tracking.held import Held
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
 from kinesis_trident.bolt.tracking.judged_facts import JudgedFacts
 from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag
@@ -91,7 +92,7 @@ class Tracking:
         self._carrier = carrier
         self._wiring: dict[str, tuple[str, ...]] = {}
         self._made: dict[str, Tracked] = {}
-        self._kept: list[DataFrame] = []
+        self.held = Held()
         self.final = batch.published is not None
         self.verdict = batch.published if self.final else verdict
         self._rows = rows
@@ -193,7 +194,7 @@ class Tracking:
         if unheard:
             # The user's function took only part of the rows, or none: judge the others too.
             # A cached frame would not run its operator.
-            self.release()
+            self.held.uncache()
             for name in self._last(unheard):
                 run_frame(self._made[name].frame)
             pins, reports = batch.pins(), self._heard()
@@ -225,27 +226,21 @@ class Tracking:
         return found
 
     def shared(self, tuples: Tracked) -> Tracked:
-        """Return the same tuples, cached for several operators until `release`."""
-        self._kept.append(tuples.frame.persist())
-        return tuples.on(self._kept[-1])
+        """Return the same tuples, cached for several operators: `held` frees them."""
+        return tuples.on(self.held.cache(tuples.frame))
 
     def for_function(self, tuples: Tracked) -> Tracked:
         """Return the same tuples for a user's function, which may take a part of them, or none.
 
         What made them is judged to its end all the same. `judge` runs operators again that it finds incomplete;
         but of those below another such function it cannot know the input: these run to their end now, and their
-        tuples are cached until `release`.
+        tuples are cached.
         """
         if not self._is_below_function(tuples.producers):
             return tuples
         kept = self.shared(tuples)
         run_frame(kept.frame)
         return kept
-
-    def release(self) -> None:
-        """Free the cached tuples."""
-        while self._kept:
-            self._kept.pop().unpersist()
 
     def _add(self, name: str, inputs: tuple[str, ...], made: Tracked) -> None:
         if not name or name in self._wiring:

@@ -10,7 +10,7 @@ rests on a name of this module. `tests/test_private_names.py` touches each one, 
 | `sources_of_query` | `stop(query)` needs `stream=`, or `query.stop()` takes its place |
 | `scan_of_batch`, `pickled_task` | Spark reads the rows of a batch, and hands them to the functions |
 | `collect_partitions` | partitions of states are run by `SparkContext.runJob`, through one more Python worker |
-| `free_rows` | Spark frees held rows when it collects its own garbage |
+| `store_rows`, `free_rows` | Spark frees held rows when it collects its own garbage |
 | `is_below_jvm` | `stop()` waits until Spark is between two triggers |
 | `is_interrupted` | `query.stop()` waits while a batch waits for its next attempt |
 | `send_request` | kazoo reads nodes one by one, and builds a transaction for each multi |
@@ -266,8 +266,31 @@ def collect_partitions(rows: RDD[Any], partitions: Sequence[int]) -> list[int]:
         return [len(each) for each in found.collectPartitions(numbers)]
 
 
+def store_rows(frame: DataFrame) -> DataFrame:
+    """Compute a frame now and keep its rows, as `localCheckpoint` does; if it fails, free those that it had.
+
+    Under Spark Connect, and for frames of other kinds than Spark's, it is `localCheckpoint`.
+    """
+    if not hasattr(frame, "_jdf"):
+        return frame.localCheckpoint(eager=True)
+    stored = frame.localCheckpoint(eager=False)
+    try:
+        with using(
+            "pyspark", "the rows of a checkpoint (_jdf)", "those of one that fails are held for a while"
+        ):
+            rows = stored._jdf.queryExecution().analyzed().rdd()
+    except MissingNameError:
+        return frame.localCheckpoint(eager=True)
+    try:
+        rows.count()
+    except BaseException:
+        free_rows(stored)
+        raise
+    return stored
+
+
 def free_rows(frame: DataFrame) -> None:
-    """Free the rows of a frame that `localCheckpoint` has made."""
+    """Free the rows of a frame that `store_rows` has made."""
     with suppress(Exception):
         frame._jdf.queryExecution().analyzed().rdd().unpersist(False)
 

@@ -16,6 +16,7 @@ from test_private_names import absent
 
 from kinesis_trident import foreach_batch, reliable, stop
 from kinesis_trident.bolt.tracking import running_scan
+from kinesis_trident.bolt.tracking.held import has_lost_held_rows
 from kinesis_trident.common import private_names
 from kinesis_trident.common.private_names import (
     HELD_ROWS_LOST,
@@ -32,7 +33,7 @@ from kinesis_trident.common.private_names import (
     sources_of_query,
 )
 from kinesis_trident.spout.errors import NotOurSourceError
-from kinesis_trident.trident.run.frames import has_lost_held_rows, run_partitions
+from kinesis_trident.trident.run.frames import run_partitions
 
 HOURLY = {"processingTime": "1 hour"}
 

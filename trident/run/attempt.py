@@ -20,10 +20,10 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.time_zones import in_session, zone_of
 from kinesis_trident.bolt.tracking.fusion import Promptly
+from kinesis_trident.bolt.tracking.held import Held
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.common.arrow_schemas import arrow_schema
-from kinesis_trident.common.private_names import free_rows
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.graph import Graph
 from kinesis_trident.trident.build.nodes import (
@@ -48,7 +48,6 @@ from kinesis_trident.trident.run.frames import (
     aggregate_in_spark,
     check_fields,
     from_arrow,
-    hold_rows,
     join_frames,
     move_by_key,
     move_to_tasks,
@@ -74,19 +73,20 @@ class Attempt:
     graph: Graph
     rows: Mapping[SpoutNode, DataFrame]
     facts: BatchFacts
+    held: Held
+    """Frees, at the end, what the attempt has computed for several jobs."""
     sections: Sections | None = None
     updated: set[UpdateNode] = field(default_factory=set, init=False)
     """The updates that this attempt has applied tuples of the batch to."""
-    _held: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
+    _starts: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
     _given: dict[tuple[TopologyNode, TopologyNode], DataFrame] = field(default_factory=dict, init=False)
     """The tuples that a node takes from one above it, beside new values of a state."""
-    _shared: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
-    _updated: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
+    _made: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
+    """The tuples of nodes with several consumers, or their groups, and the new values of states."""
     _together: dict[tuple[TopologyNode, bool], tuple[SharedUpdates, DataFrame]] = field(
         default_factory=dict, init=False
     )
     """The updates of states from the shared groups of a node, and their plan."""
-    _checked: list[DataFrame] = field(default_factory=list, init=False)
 
     def judge(self, nodes: Sequence[TopologyNode]) -> None:
         """Run the tracked part to its end, and hold its output, or that of a spout without tracking."""
@@ -98,14 +98,14 @@ class Attempt:
             elif node.after_update and not isinstance(node, UpdateNode):
                 # Of what it takes, only this is there before states are updated.
                 for parent in filter(_is_held, node.parents):
-                    self._given[node, parent] = hold_rows(
+                    self._given[node, parent] = self.held.store(
                         self._input(parent, self.graph.read_of(node, parent))
                     )
             elif not node.tracked and any(_is_held(parent) for parent in node.parents):
                 entry = self._entry(node)
                 if not shared_partials_of(self.graph, node.parents[0]):
-                    entry = hold_rows(entry, adaptive=self._partials(node) is None)
-                self._held[node] = entry
+                    entry = self.held.store(entry, adaptive=self._partials(node) is None)
+                self._starts[node] = entry
 
     def apply(self, nodes: Sequence[TopologyNode]) -> None:
         """Update the states in their order, then run their consumers and all nodes without a state.
@@ -122,38 +122,21 @@ class Attempt:
             if is_end and not isinstance(node, UpdateNode | SpoutNode):
                 run_frame(self.frame(node))
 
-    def release(self) -> None:
-        """Free the held rows."""
-        for frame in (
-            *self._held.values(),
-            *self._given.values(),
-            *self._shared.values(),
-            *self._updated.values(),
-            *self._checked,
-        ):
-            free_rows(frame)
-        self._checked.clear()
-        self._held.clear()
-        self._given.clear()
-        self._shared.clear()
-        self._updated.clear()
-        self._together.clear()
-
     def frame(self, node: TopologyNode) -> DataFrame:
         """Return the tuples of a node that is not tracked; those for several consumers are computed once."""
         if isinstance(node, SpoutNode):
             rows = self.rows.get(node, node.rows)
             assert rows is not None
             return self._operate(node, rows) if self.graph.is_ordered(node) else rows
-        if isinstance(node, UpdateNode):
-            return self._updated[node]
-        if node in self._shared:
-            return self._shared[node]
-        start = self._held[node] if node in self._held else self._entry(node)
-        frame = self._finish(node, start)
+        if isinstance(node, UpdateNode) or node in self._made:
+            return self._made[node]
+        frame = self._finish(node, self._start(node))
         if len(self.graph.children(node)) > 1:
-            frame = self._shared[node] = hold_rows(frame)
+            frame = self._made[node] = self.held.store(frame)
         return frame
+
+    def _start(self, node: TopologyNode) -> DataFrame:
+        return self._starts[node] if node in self._starts else self._entry(node)
 
     def _entry(self, node: TopologyNode) -> DataFrame:
         """Return the start of a node: its input, already aggregated if that makes it small."""
@@ -224,9 +207,10 @@ class Attempt:
             for node in found
         ]
         shared = SharedPartials(tuple(found.values()), tuple(counts))
-        if parent not in self._shared:
-            self._shared[parent] = hold_rows(self.sections.shared_groups(parent, shared), adaptive=False)
-        return shared, self._shared[parent]
+        if parent not in self._made:
+            groups = self.sections.shared_groups(parent, shared)
+            self._made[parent] = self.held.store(groups, adaptive=False)
+        return shared, self._made[parent]
 
     def _partials(self, node: TopologyNode) -> Partials | None:
         """Return what aggregates the tuples of groups in place; None if Spark gets them first."""
@@ -329,7 +313,7 @@ class Attempt:
         return together.run(planned, list(shared_partials_of(self.graph, parent)).index(node))
 
     def _update_alone(self, node: UpdateNode) -> bool:
-        frame = self._held[node] if node in self._held else self._entry(node)
+        frame = self._start(node)
         if isinstance(node, PersistentAggregateNode):
             partitions = self._partitions(node)
             frame = self._group(node, frame, partitions)
@@ -337,8 +321,7 @@ class Attempt:
             partitions = frame.rdd.getNumPartitions()
         if self._checks_replay(node):
             # Held, so that what is checked is what is written.
-            frame = hold_rows(frame, adaptive=False)
-            self._checked.append(frame)
+            frame = self.held.store(frame, adaptive=False)
             local = node.factory.driver_local
             check = self._state_update(node, 1 if local else partitions, StructType(), check=True)
             if local:
@@ -353,11 +336,11 @@ class Attempt:
                 self._state_update(node, 1, schema)(in_session(zone_of(frame), frame.toArrow().to_batches()))
             )
             if is_read:
-                self._updated[node] = from_arrow(frame, emitted, schema)
+                self._made[node] = from_arrow(frame, emitted, schema)
             return bool(emitted)
         update = Promptly(self._state_update(node, partitions, schema), zone_of(frame))
         if is_read:
-            result = self._updated[node] = hold_rows(frame.mapInArrow(update, schema))
+            result = self._made[node] = self.held.store(frame.mapInArrow(update, schema))
             return not result.isEmpty()
         return bool(frame.mapInArrow(update, NOTHING).collect())
 

@@ -14,6 +14,7 @@ from kinesis_trident.bolt.storm.frames import add_scheme
 from kinesis_trident.bolt.tracking.batch_run import BatchRuns
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.bolt.tracking.held import Held, has_lost_held_rows
 from kinesis_trident.bolt.tracking.state_facts import StateFacts, StateNotes
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.bolt.tracking.verdict import Verdict
@@ -28,7 +29,6 @@ from kinesis_trident.trident.build.nodes import (
 from kinesis_trident.trident.run.arrow_aggregation import partials_of
 from kinesis_trident.trident.run.attempt import Attempt
 from kinesis_trident.trident.run.batch_facts import BatchFacts
-from kinesis_trident.trident.run.frames import has_lost_held_rows
 from kinesis_trident.trident.run.state_metrics import UpdateMetrics
 from kinesis_trident.trident.run.tracked import Sections
 from kinesis_trident.trident.state import ATTEMPT
@@ -69,12 +69,10 @@ class TopologyAttempts:
         rows = add_scheme(rows, self.spout.scheme)
         judge = self._judge if self.spout.tracking else self._take_whole
         try:
-            attempt = judge(rows, batch, process)
-            try:
+            with Held() as held:
+                attempt = judge(rows, batch, process, held)
                 self._runs.begin()
                 attempt.apply(self.nodes)
-            finally:
-                attempt.release()
             self._note(attempt, batch)
         except Exception as error:
             if has_lost_held_rows(error):
@@ -90,16 +88,13 @@ class TopologyAttempts:
         rows = add_scheme(rows, self.spout.scheme)
         tracking = Tracking(rows, batch.facts, carrier, isolating=True)
         facts = self._facts(batch)
-        sections = Sections(self.graph, tracking, facts)
-        attempt = Attempt(self.graph, {self.spout: rows}, facts, sections)
-        try:
-            attempt.judge(self.nodes)
-        finally:
-            sections.release()
-            attempt.release()
+        with tracking.held as held:
+            Attempt(self.graph, {self.spout: rows}, facts, held, Sections(self.graph, tracking, facts)).judge(
+                self.nodes
+            )
         return tracking
 
-    def _judge(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
+    def _judge(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler, held: Held) -> Attempt:
         """Run the tracked part until nothing more fails, and publish the verdict, or adopt the published one.
 
         Raises:
@@ -110,49 +105,36 @@ class TopologyAttempts:
             tracking = Tracking(rows, batch.facts, process.carrier, failed)
             facts = self._facts(batch)
             sections = Sections(self.graph, tracking, facts)
-            attempt = Attempt(self.graph, {self.spout: rows}, facts, sections)
-            try:
-                try:
-                    attempt.judge(self.nodes)
-                    more = Verdict() if tracking.final else tracking.judge()
-                finally:
-                    sections.release()
-                if tracking.final:
+            attempt = Attempt(self.graph, {self.spout: rows}, facts, held, sections)
+            with tracking.held:
+                attempt.judge(self.nodes)
+                more = Verdict() if tracking.final else tracking.judge()
+            if tracking.final:
+                return attempt
+            if not more:
+                process.publish(batch, failed)
+                adopted = batch.verdict
+                if adopted is not None and adopted.same_records(failed):
                     return attempt
-                if not more:
-                    process.publish(batch, failed)
-                    adopted = batch.verdict
-                    if adopted is not None and adopted.same_records(failed):
-                        return attempt
-                failed = failed.union(more)
-            except BaseException:
-                attempt.release()
-                raise
-            attempt.release()
+            failed = failed.union(more)
+            held.release()
 
-    def _take_whole(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
+    def _take_whole(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler, held: Held) -> Attempt:
         """Read the batch and publish that all of it is done, or adopt the outcome of an earlier attempt."""
         while True:
             verdict = batch.verdict
             taken = rows if verdict is None else rows.mapInArrow(verdict.keep_done, rows.schema)
             taken = taken.select(*self.spout.schema.names)
             several = len(self.graph.children(self.spout)) > 1
-            kept = taken.persist() if several else taken
-            attempt = Attempt(self.graph, {self.spout: kept}, self._facts(batch))
-            try:
-                try:
-                    attempt.judge(self.nodes)
-                finally:
-                    if several:
-                        taken.unpersist()
-                if verdict is None:
-                    process.publish(batch, Verdict())
-            except BaseException:
-                attempt.release()
-                raise
+            kept = held.cache(taken) if several else taken
+            attempt = Attempt(self.graph, {self.spout: kept}, self._facts(batch), held)
+            attempt.judge(self.nodes)
+            held.uncache()
+            if verdict is None:
+                process.publish(batch, Verdict())
             if batch.verdict is None or batch.verdict.same_records(verdict or Verdict()):
                 return attempt
-            attempt.release()
+            held.release()
 
     def _facts(self, batch: CurrentBatch) -> BatchFacts:
         run = self._runs.next(batch.txid, batch.epoch, batch.home)

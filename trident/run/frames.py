@@ -1,12 +1,11 @@
-"""Operations on DataFrames for topologies: hold, move, aggregate, join.
+"""Operations on DataFrames for topologies: move, aggregate, join.
 
 Frames of other kinds than Spark's register how they do what needs Spark's columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 
 import pyarrow as pa
@@ -18,8 +17,9 @@ from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.bolt.steps.border import empty
 from kinesis_trident.bolt.storm.bolt_task import TASK
 from kinesis_trident.bolt.storm.frames import add_hashes, add_partitions, copy_to_all
+from kinesis_trident.bolt.tracking.held import plan_once
 from kinesis_trident.common.arrow_schemas import arrow_schema
-from kinesis_trident.common.private_names import HELD_ROWS_LOST, MissingNameError, collect_partitions
+from kinesis_trident.common.private_names import MissingNameError, collect_partitions
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.nodes import (
     AggregateNode,
@@ -29,7 +29,6 @@ from kinesis_trident.trident.build.nodes import (
 )
 from kinesis_trident.trident.errors import OperationError
 
-_ADAPTIVE = "spark.sql.adaptive.enabled"
 _OF_PARTIALS: Mapping[str | None, Callable[[Column], Column]] = {
     "sum": F.sum,
     "count": F.sum,
@@ -38,27 +37,12 @@ _OF_PARTIALS: Mapping[str | None, Callable[[Column], Column]] = {
 }
 
 
-def hold_rows(frame: DataFrame, *, adaptive: bool = True) -> DataFrame:
-    """Compute a frame now and keep its rows. Lost rows are not computed again: then the batch is replayed.
-
-    A cache would compute them again, and a function with another result the second time would change a state.
-    Without `adaptive` all numbers of partitions are given, so that Spark need not plan again after each shuffle.
-    """
-    with nullcontext() if adaptive else _plan_once(frame):
-        return frame.localCheckpoint(eager=True)
-
-
-def has_lost_held_rows(error: Exception) -> bool:
-    """Return whether an action failed because held rows were lost with their executor."""
-    return HELD_ROWS_LOST in str(error)
-
-
 def run_partitions(frame: DataFrame, partitions: Sequence[int]) -> bool:
     """Run some partitions of a frame for the effects of their tasks; return True if one has a row.
 
     The frame is planned when the first of them are run, and not again; what their tasks read is moved then, too.
     """
-    with _plan_once(frame):
+    with plan_once(frame):
         rows = frame.rdd
     try:
         return any(collect_partitions(rows, partitions))
@@ -157,15 +141,3 @@ def add_tasks(frame: DataFrame, placed: Move | None, tasks: int) -> DataFrame:
 def move_to_tasks(frame: DataFrame, tasks: int) -> DataFrame:
     """Bring each row to the task whose number it holds."""
     return move_to_partitions(frame, tasks, TASK).drop(TASK)
-
-
-@contextmanager
-def _plan_once(frame: DataFrame) -> Iterator[None]:
-    """Turn off adaptive planning, which needs a job and a plan for each shuffle. The session is the query's own."""
-    settings = frame.sparkSession.conf
-    before = settings.get(_ADAPTIVE)
-    settings.set(_ADAPTIVE, "false")
-    try:
-        yield
-    finally:
-        settings.set(_ADAPTIVE, str(before))

@@ -20,7 +20,6 @@ from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.common.arrow_schemas import arrow_schema
-from kinesis_trident.common.private_names import free_rows
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.trident.build.graph import Graph
@@ -39,7 +38,7 @@ from kinesis_trident.trident.build.nodes import (
 from kinesis_trident.trident.order import ORDER, READ
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
 from kinesis_trident.trident.run.batch_facts import BatchFacts
-from kinesis_trident.trident.run.frames import add_tasks, hold_rows, move_to_tasks, repartition
+from kinesis_trident.trident.run.frames import add_tasks, move_to_tasks, repartition
 from kinesis_trident.trident.run.shared_partials import SharedPartials
 from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
@@ -75,20 +74,12 @@ class Sections:
     facts: BatchFacts
     _operators: int = field(default=0, init=False)
     _source: Tracked | None = field(default=None, init=False)
-    _held: dict[TopologyNode, Tracked] = field(default_factory=dict, init=False)
+    _shared: dict[TopologyNode, Tracked] = field(default_factory=dict, init=False)
     _read: dict[TopologyNode, set[str]] = field(init=False)
     """The fields of each node's tuples that its consumers read: only these are held."""
 
     def __post_init__(self) -> None:
         self._read = _find_read(self.graph)
-
-    def release(self) -> None:
-        """Free the rows that were held for several consumers."""
-        self.tracking.release()
-        for tuples in self._held.values():
-            free_rows(tuples.frame)
-        self._held.clear()
-        self._source = None
 
     def rows(
         self, node: TopologyNode, wanted: Iterable[str], partials: Partials | SharedPartials | None = None
@@ -123,16 +114,16 @@ class Sections:
 
     def _share(self, node: TopologyNode, wanted: Iterable[str], *, anchored: bool) -> Tracked:
         """Return the tuples of a node with several consumers, which are computed once."""
-        if node not in self._held:
+        if node not in self._shared:
             # Where tracking ends with all consumers, the trees end here too.
             judged_further = any(child.tracked for child in self.graph.children(node))
             made = self._compute(node, self._read[node], anchored=judged_further)
-            self._held[node] = made.on(hold_rows(made.frame))
-        held = self._held[node]
-        if held.producers == (SOURCE,):
+            self._shared[node] = made.on(self.tracking.held.store(made.frame))
+        shared = self._shared[node]
+        if shared.producers == (SOURCE,):
             # Its columns identify the records.
-            return held
-        return held.on(held.frame.select(*wanted, *([ANCHORS] if anchored else [])))
+            return shared
+        return shared.on(shared.frame.select(*wanted, *([ANCHORS] if anchored else [])))
 
     def _compute(
         self,
