@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.dead_letter_replay import has_letters
 from kinesis_trident.console.finding import Level
@@ -58,7 +59,8 @@ def application_values(look: ApplicationView) -> Row:
 
 def _part(part: HomeView, now: int) -> Row:
     snapshot, history, status = part.snapshot, part.history, msgspec.to_builtins(part.status)
-    shards = _shards(snapshot, now)
+    facts = shard_facts(snapshot, now)
+    shards = _shards(snapshot, facts, now)
     waiting = sum(len(held.waiting) for held in snapshot.inflight.values())
     newest = history.samples[-1] if history.samples else None
     letters = VIEWS["dead-letters"](snapshot, now)
@@ -70,7 +72,7 @@ def _part(part: HomeView, now: int) -> Row:
         "read_rate": newest.read_rate if newest else None,
         "fail_rate": newest.fail_rate if newest else None,
         "curves": _curves(history),
-        "lineage": _lineage(snapshot, [row["name"] for row in shards], now),
+        "lineage": _lineage(snapshot, facts, [row["name"] for row in shards]),
         "shards": _cut(shards),
         "batches": _batches(history, now, snapshot),
         "unseen": sum(batch.planned_at is None for batch in history.batches),
@@ -104,9 +106,8 @@ def _curves(history: History) -> list[Row]:
     ]
 
 
-def _lineage(snapshot: Snapshot, worst_first: Sequence[str], now: int) -> Row:
+def _lineage(snapshot: Snapshot, facts: Mapping[str, ShardFacts], worst_first: Sequence[str]) -> Row:
     """Return the picture of the lineage; of very many shards the worst, then the others that are still read."""
-    facts = shard_facts(snapshot, now)
     names = [name for name in worst_first if name in snapshot.shards]
     drawn = sorted(names[:_DRAWN])
     boxes = []
@@ -124,8 +125,8 @@ def _lineage(snapshot: Snapshot, worst_first: Sequence[str], now: int) -> Row:
     }
 
 
-def _shards(snapshot: Snapshot, now: int) -> list[Row]:
-    rows, facts = VIEWS["checkpoints"](snapshot, now).rows, shard_facts(snapshot, now)
+def _shards(snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> list[Row]:
+    rows = VIEWS["checkpoints"](snapshot, now).rows
     found = []
     for name, row in zip(snapshot.shard_ids, rows, strict=True):
         seen = facts[name].seen
