@@ -19,9 +19,10 @@ from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import AckCounts
 from kinesis_trident.tracker.position_keys import Keys, keys_of, pack_in_parts, unpack
-from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
+from kinesis_trident.tracker.records import NotDone, Noted, PendingRun, RecordPosition, Run
 from kinesis_trident.tracker.requests import cancel
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.runs import Runs
 
 NOW = 1_700_000_000_000
 AT_ONCE = Backoff(0, 0, 1)
@@ -434,6 +435,35 @@ def test_what_is_no_record_takes_no_run_along_whose_records_a_turn_has() -> None
     assert cancel(tracker.shard, [b, d]).waiting[0] == run
     assert tracker.replay([c], NOW) == ()
     assert [(run.attempt, run.due) for run in tracker.waiting] == [(0, NOW)]
+
+
+def test_between_neighbours_that_wait_for_their_acks_nothing_is_known_to_be_none() -> None:
+    a, b, c, d = numbered(4)
+    tracker = DrivenShard(RetryPolicy(3, AT_ONCE))
+    tracker.give(1, made([a, c, d]), NOW)
+    assert tracker.replay([b], NOW) == ()
+    assert (tracker.waiting, tracker.shard.count) == ((), 3)
+    tracker.ack(made([c]))
+    assert tracker.replay([b], NOW) == ()
+    assert [run.last for run in tracker.waiting] == [str(b)]
+
+
+def test_a_run_that_is_gone_in_part_is_not_the_rows_of_a_turn_that_has_its_last_one() -> None:
+    a, b, _ = numbered(3)
+    gone = Run(str(b), str(b), 2, str(a), 2)
+    tracker = DrivenShard.restore(None, (), (gone,), turns={1: made([a, b])})
+    assert tracker.ack(made([b])) == AckCounts(known=1)
+    assert tracker.dead == (gone,)
+
+
+def test_neighbours_with_the_same_failures_are_one_run_whoever_has_made_these() -> None:
+    a, b = numbered(2)
+    some = [
+        Run(str(one), str(one), 1, prev, failures=(Noted(NOW, "A"),))
+        for one, prev in ((a, None), (b, str(a)))
+    ]
+    joined = Runs[Run]().add(some, joins=True)
+    assert [(run.first, run.last, run.count) for run in joined] == [(str(a), str(b), 2)]
 
 
 def test_what_no_turn_is_kept_of_is_acked_one_by_one_and_all_else_is_counted() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
-from twins.old_tracker.places import sort_in_shard_order
 
 from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.checkpoint.model.message_id import MessageId
@@ -168,3 +167,7 @@ def join_outcomes(unreadable: Sequence[NotDone], outcome: Sequence[NotDone]) -> 
         return at < len(lasts) and firsts[at] <= where
 
     return sort_in_shard_order([*unreadable, *(piece for piece in outcome if not is_unreadable(piece))])
+
+
+def sort_in_shard_order(items: Iterable[NotDone]) -> list[NotDone]:
+    return sorted(items, key=lambda one: RecordPosition.parse(one.last))
