@@ -49,6 +49,10 @@ class Abstraction:
             for n, (shard, at) in records.items()
         }
         self._parents = parents
+        self.parents = {
+            self.index[name]: tuple(self.index[one] for one in above if one in self.index)
+            for name, above in parents.items()
+        }
         self.unreadable = frozenset(self.number[n] for n in unreadable)
         self.marks: dict[str, Mark] = {}
 

@@ -65,8 +65,14 @@ class Followed(Wide):
         self.views: list[Log] = []
 
     def choose_taken(self, zk: Zk) -> list[tuple[frozenset[int], Waiting]]:
-        plan = self.plan_seen
-        return [(plan.read, plan.due | plan.dead)] if plan else []
+        plan, bounds = self.plan_seen, self.bounds
+        if plan is None or not all(
+            zk.shards[above].at >= bounds.shards[above]
+            for k in plan.read
+            for above in bounds.parents.get(k, ())
+        ):
+            return []
+        return [(plan.read, plan.due | plan.dead)]
 
     def choose_dead(self, taken: Waiting) -> Waiting:
         return self.plan_seen.dead & taken if self.plan_seen else frozenset()
@@ -130,7 +136,7 @@ def follow_events(alpha: Abstraction, events: Sequence[Event], bounds: Bounds) -
 class _Follower:
     def __init__(self, alpha: Abstraction, bounds: Bounds) -> None:
         self._alpha = alpha
-        self._spec = Followed(replace(bounds, shards=alpha.sizes))
+        self._spec = Followed(replace(bounds, shards=alpha.sizes, parents=alpha.parents))
         self._spec.unreadable = alpha.unreadable
         self._sees_writes = False
         self._states = {self._spec.start()}

@@ -17,6 +17,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import Op
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.planner import reconciler, run, state
 from kinesis_trident.spout.planner.settling import finished_batch, settlement
+from kinesis_trident.spout.planner.shards import source_shards
 
 __all__ = ["PLANTED", "RARE", "Planted"]
 
@@ -219,6 +220,26 @@ def _call_whatever_it_hears(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CurrentBatch, "check_epoch", ask)
 
 
+def _read_all_shards(patch: pytest.MonkeyPatch) -> None:
+    def find(lineage: Any, _: object) -> list[str]:
+        return [shard for shard, node in lineage.items() if node.state != "drained"]
+
+    patch.setattr(source_shards, "find_readable", find)
+
+
+def _read_without_a_sync(patch: pytest.MonkeyPatch) -> None:
+    read, fetch = batches.BatchStore.read_finished, fenced_nodes.FencedNodes.fetch_each
+
+    def reading(self: Any, *given: Any, **more: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(
+                fenced_nodes.FencedNodes, "fetch_each", lambda nodes, kinds, **_: fetch(nodes, kinds)
+            )
+            return read(self, *given, **more)
+
+    patch.setattr(batches.BatchStore, "read_finished", reading)
+
+
 RARE = [
     Planted("absent", "a missing outcome means done", _take_absent_for_done, "absent"),
     Planted("note", "a note that stands is not written anew", _leave_a_note_that_stands, "note"),
@@ -266,6 +287,8 @@ PLANTED = [
     ),
     Planted("once", "a replay judges again, and overwrites the outcome", _judge_again, "one", seed=6),
     Planted("judging", "a driver does not say that it judges", _say_nothing, "one"),
+    Planted("lineage", "a shard is read before its parents are read to their ends", _read_all_shards, "one"),
+    Planted("sync", "what decides is read without a sync", _read_without_a_sync, "lagging", seed=23),
     Planted("conflict", "each start counts as of another checkpoint", _give_every_plan_away, "one"),
 ]
 """Each is refused by the specification; the model's own promises see some of them."""
