@@ -7,24 +7,16 @@ which of its records fail may have changed. An attempt that has merged leaves a 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from pyspark.sql.types import (
-    DataType,
-    DecimalType,
-    StructType,
-    TimestampType,
-)
-from sqlalchemy.dialects import mysql
+from pyspark.sql.types import StructType
 
-from kinesis_trident.bolt.errors import SinkError, TableChangedError
+from kinesis_trident.bolt.errors import TableChangedError
 from kinesis_trident.bolt.sinks.fence import describe, make_table
-from kinesis_trident.bolt.sinks.kinds import kind_of
 from kinesis_trident.bolt.sinks.merge_fit import (
     OURS,
     may_lack,
@@ -35,6 +27,7 @@ from kinesis_trident.bolt.sinks.merge_fit import (
     refuse_rounding,
     unique_rule,
 )
+from kinesis_trident.bolt.sinks.new_tables import BEFORE, batch_table, new_table
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.common.database import Cause, cause_of
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
@@ -42,30 +35,10 @@ from kinesis_trident.spout.reader.rows import MESSAGE_ID
 INSERTED, UPDATED = "inserted", "updated"
 """What was done with a merged row, in place of the name of its load."""
 
-_COLLATIONS = ("_default charset", "_collate")
-"""The ends of the names of a reflected table's options that say how it compares texts."""
-
 _COLLATIONS_OF_SQLITE = (
     "SELECT one.name, part.name, part.coll FROM pragma_index_list(:table, :schema) AS one, "
     'pragma_index_xinfo(one.name, :schema) AS part WHERE one."unique" AND NOT one.partial AND part.key'
 )
-
-_NAME_BYTES = 38
-"""What the name of a batch's table in PostgreSQL has of the target's."""
-
-_BEFORE = "kt_before_"
-
-# The default collations of MySQL compare "a" equal to "A", and its indexes need a length.
-_TEXT_OF_MYSQL = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
-_OF_MYSQL: dict[tuple[str, bool], Any] = {
-    ("Text", False): mysql.LONGTEXT(**_TEXT_OF_MYSQL),
-    ("Text", True): mysql.VARCHAR(255, **_TEXT_OF_MYSQL),
-    ("LargeBinary", False): mysql.LONGBLOB(),
-    ("LargeBinary", True): mysql.VARBINARY(255),
-    ("DateTime", False): mysql.DATETIME(fsp=6),
-    ("DateTime", True): mysql.DATETIME(fsp=6),
-}
-"""The columns that MySQL has in place of SQLAlchemy's, also in a key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +127,7 @@ def open_tables(
         inspector = sa.inspect(connection)
         if not inspector.has_table(table_name, folder or None):
             connection.rollback()
-            make_table(connection, _new_table(table_name, folder or None, schema, key, order_by, where))
+            make_table(connection, new_table(table_name, folder or None, schema, key, order_by, where))
             inspector.clear_cache()
         target = _reflect_target(connection, inspector, table_name, folder or None, key)
         relied = _rely_on(inspector, target, key)
@@ -168,7 +141,7 @@ def open_tables(
             # Whatever its types are called, it rounds nothing but decimals, of which the rows are looked at.
             refuse_rounding(schema, target, key, order_by, where)
         refuse_other_key(connection, target, key, relied, where)
-        batch = _batch_table(target, names, application, connection.dialect.name)
+        batch = batch_table(target, names, application, connection.dialect.name)
         beside = inspector.get_table_names(folder or None)
         family = batch.name.rpartition("_")[0]
         earlier = [
@@ -251,85 +224,6 @@ def _rely_on(inspector: sa.Inspector, target: sa.Table, key: Sequence[str]) -> R
     return Relied("", columns, rules={unique_rule(key): "there"} if has_key else {})
 
 
-def _new_table(
-    name: str,
-    folder: str | None,
-    schema: StructType,
-    key: Sequence[str],
-    order_by: Sequence[str],
-    where: str,
-) -> sa.Table:
-    columns = []
-    for field in schema.fields:
-        if field.name == MESSAGE_ID and field.name not in (*key, *order_by):
-            continue
-        type_ = _new_type(field.dataType, is_key=field.name in key)
-        if type_ is None:
-            msg = (
-                f"{where} cannot be created: the column {field.name!r} is {field.dataType.simpleString()}. Turn it "
-                "into columns of numbers, text, times or bytes, for example by to_json"
-            )
-            raise SinkError(msg)
-        columns.append(
-            sa.Column(
-                field.name,
-                type_,
-                primary_key=field.name in key,
-                nullable=field.name not in (*key, *order_by),
-                autoincrement=False,
-            )
-        )
-    return sa.Table(
-        name, sa.MetaData(), *columns, schema=folder, mysql_engine="InnoDB", mariadb_engine="InnoDB"
-    )
-
-
-def _new_type(of: DataType, *, is_key: bool) -> Any:
-    """Return the type of a new column; None if a database has no such."""
-    kind = kind_of(of)
-    if kind is None or not kind.new:
-        return None
-    if isinstance(of, DecimalType):
-        return sa.Numeric(of.precision, of.scale)
-    has_zone = {"timezone": True} if isinstance(of, TimestampType) else {}
-    made = getattr(sa, kind.new)(**has_zone)
-    theirs = _OF_MYSQL.get((kind.new, is_key))
-    return made if theirs is None else made.with_variant(theirs, "mysql", "mariadb")
-
-
-def _batch_table(target: sa.Table, names: Sequence[str], application: str, dialect: str) -> sa.Table:
-    """Return the table beside the target; its name tells applications and columns apart."""
-    columns = [sa.Column(name, _as_text(target.c[name].type)) for name in names]
-    # By the table's collation in MySQL, which its columns do not name, texts are equal that are not by another.
-    collation = {name: value for name, value in target.kwargs.items() if name.endswith(_COLLATIONS)}
-    whose = hashlib.sha256(f"{application}\0{target.name}".encode()).hexdigest()[:12]
-    shape = hashlib.sha256("".join(f"{one.name} {one.type!r},".encode().hex() for one in columns).encode())
-    # Those of releases before have no such columns.
-    shape.update(b"kt_id,kt_from,")
-    shape.update("".join(f"{name}={collation[name]}," for name in sorted(collation)).encode())
-    name = target.name[:30]
-    if dialect == "postgresql":
-        # It cuts the whole after 63 bytes, and would not find it again.
-        name = name.encode()[:_NAME_BYTES].decode(errors="ignore")
-    return sa.Table(
-        f"kt_{name}_{whose}_{shape.hexdigest()[:8]}",
-        sa.MetaData(),
-        # Some clusters of MySQL take no table without a key.
-        sa.Column("kt_row", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
-        sa.Column("kt_load", sa.String(32), nullable=False),
-        sa.Column("kt_epoch", sa.BigInteger, nullable=False),
-        sa.Column("kt_txid", sa.BigInteger, nullable=False),
-        sa.Column("kt_id", sa.Text),
-        sa.Column("kt_from", sa.BigInteger),
-        *columns,
-        *(sa.Column(f"{_BEFORE}{place}", one.type) for place, one in enumerate(columns)),
-        schema=target.schema,
-        mysql_engine="InnoDB",
-        mariadb_engine="InnoDB",
-        **collation,
-    )
-
-
 def written(table: sa.Table) -> list[sa.Column[Any]]:
     """Return the columns of a table of a batch that are written into the target."""
     return [column for column in table.columns if not column.name.startswith(OURS)]
@@ -337,9 +231,4 @@ def written(table: sa.Table) -> list[sa.Column[Any]]:
 
 def before(table: sa.Table) -> list[sa.Column[Any]]:
     """Return, in the same order, those with the values of before."""
-    return [column for column in table.columns if column.name.startswith(_BEFORE)]
-
-
-def _as_text(column: Any) -> Any:
-    """Return a type that takes Spark's values."""
-    return sa.Uuid(as_uuid=False) if isinstance(column, sa.Uuid) else column
+    return [column for column in table.columns if column.name.startswith(BEFORE)]
