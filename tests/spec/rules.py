@@ -117,6 +117,11 @@ RULES = {
         "nothing, while the pins show that a later run has.",
         (f"{_EVIDENCE}.weigh",),
     ),
+    "left": Rule(
+        "What a published outcome names as failed comes again, also if a plain query has taken the batch over.",
+        "Who has published it may have committed it too: that needs no ZooKeeper.",
+        (f"{_EVIDENCE}.weigh",),
+    ),
     "sync": Rule(
         "What decides about a finished batch is read after a sync.",
         "A server of ZooKeeper may lag behind its leader, and show neither the pins nor the outcome yet.",

@@ -79,7 +79,7 @@ class Settling(Working):
         if ours:
             return Verdict(NONE, unread, is_plain and bool(judging))
         again = unread | self.doubtful(plan, judging, there, later, outcome is not None)
-        left = frozenset(r for r in published if self.shard_of[r] not in again)
+        left = frozenset(r for r in published if self.keeps("left") and self.shard_of[r] not in again)
         return Verdict(left, again, is_plain and bool(judging))
 
     def doubtful(

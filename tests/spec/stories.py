@@ -141,6 +141,14 @@ STORIES = [
         "over. Run 2 reads, and dies. Its pin is taken for what the committed run has read.",
     ),
     Story(
+        "left",
+        Bounds(shards=(1,), starts=3, kinds=_BOTH),
+        "LOST",
+        14,
+        "Run 1 publishes that the record failed, and is replaced by a plain query, which reads it and dies. Spark has "
+        "committed the batch under run 1. Run 3 takes it for one of the plain query: all that it has read is done.",
+    ),
+    Story(
         "past",
         Bounds(shards=(1,), fickle=(), starts=3, restores=1, checkpoints=1, heeded=True),
         "REUSED",
