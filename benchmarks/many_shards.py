@@ -40,7 +40,7 @@ BUSY = 100
 ROUNDS, IDLE = 3, 60.0
 """How often they get one, after two times to get warm; the seconds without a record that are measured."""
 
-TRIGGER = "20 seconds"
+TRIGGER = "5 seconds"
 """The looks of many shards find their new records one after the other: a batch has those of so long."""
 
 AT_ONCE = 500
