@@ -237,7 +237,7 @@ def test_a_replay_applies_the_verdict_and_does_not_judge_again(stage: Stage) -> 
     assert contents(counts, "a", "b", "c") == [None, 1, 1]
     with pytest.warns(GuaranteeWarning):
         error = failed(stage, topology("b", Write()), batch_retries=1)
-    assert "failed in a replay of its batch (ValueError: b)" in error
+    assert "failed in a replay of its batch (ValueError: b (in each(Text)))" in error
     with pytest.warns(GuaranteeWarning):
         ran(stage, topology("nothing", Write()))
     assert log.batches == {1: [("b",), ("c",)], 2: [("a",)]}
