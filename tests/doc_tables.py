@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
+import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import get_args
 from uuid import UUID
 
 from altering import ENDS
@@ -29,6 +32,7 @@ from kinesis_trident.console.metrics.table import METRICS
 from kinesis_trident.spout.options import sink, source
 from kinesis_trident.spout.options.effects import describe_effect
 from kinesis_trident.spout.options.table import Option, other_options
+from kinesis_trident.spout.planner.choose import RULES, Do
 from kinesis_trident.spout.sink.columns import TAKEN as KINESIS_COLUMNS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -202,6 +206,41 @@ CAUSES_TABLE = DocTable(
             "yes" if one.expiry else "no",
         )
         for one in STANDINGS
+    ],
+)
+
+
+def answers_of(rule: Callable[..., object]) -> str:
+    """Return what a rule of `choose` answers, in the order of its code."""
+    code = ast.parse(inspect.getsource(rule)).body[0]
+    steps = {word for some in get_args(Do) for word in get_args(some)}
+    kinds = {
+        "Planned": "the plan",
+        "Wait": "a wait",
+        "look": "a look",
+        "look_at_due": "a look",
+        "refuse_exhausted": "the error",
+    }
+    found = []
+    for node in ast.walk(code):
+        match node:
+            case ast.Constant(str(word)) if word in steps:
+                found.append(f"`{word}`")
+            case ast.Call(ast.Name(name) | ast.Attribute(_, name)) if name in kinds:
+                found.append(kinds[name])
+            case ast.Raise():
+                found.append("the error")
+    return ", ".join(dict.fromkeys(found))
+
+
+RULES_TABLE = DocTable(
+    "architecture.md",
+    "rules: rendered from spout/planner/choose.py",
+    "end of rules",
+    ("rule", "it applies when", "its answer"),
+    [
+        (f"`{rule.__name__}`", " ".join((rule.__doc__ or "").split()).rstrip("."), answers_of(rule))
+        for rule in RULES
     ],
 )
 

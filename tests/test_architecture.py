@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from doc_tables import CAUSES_TABLE, CODE_TABLES, STANDINGS_TABLE, DocTable, code_table
+from doc_tables import CAUSES_TABLE, CODE_TABLES, RULES_TABLE, STANDINGS_TABLE, DocTable, code_table
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -44,6 +44,10 @@ def test_a_table_is_what_the_code_does(name: str) -> None:
 @pytest.mark.parametrize("table", [CAUSES_TABLE, STANDINGS_TABLE])
 def test_the_causes_of_a_standing_are_as_in_the_code(table: DocTable) -> None:
     assert table.read() == table.render()
+
+
+def test_the_rules_of_a_choice_are_as_in_the_code() -> None:
+    assert RULES_TABLE.read() == RULES_TABLE.render()
 
 
 def test_every_file_that_the_page_names_is_there() -> None:

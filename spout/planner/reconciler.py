@@ -37,7 +37,7 @@ class Reconciler:
     """Settles or adopts what Spark's offsets say has happened since the state was loaded.
 
     Attributes:
-        planned: the plan that Spark got last; None before the first.
+        planned: the plan that Spark got last, as it is to be stored; None before the first.
         stored: the mark of the plan that this run has stored last.
     """
 

@@ -39,14 +39,15 @@ from kinesis_trident.spout.kinesis.consumers import ready_consumers
 from kinesis_trident.spout.log_lines import configure_logging
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition, tasks_of
+from kinesis_trident.spout.planner.choose import Planned, Wait
 from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import IdleWait, Surroundings
-from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.plan import make_starting_plan
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.reconciliation import find_highest_epoch, past_in
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.status import StatusNotes, progress_of
+from kinesis_trident.spout.planner.steps import PlanningSteps
 from kinesis_trident.spout.planner.streams import RecreatedStreams, Streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, has_ended, prefer_fenced_error
 from kinesis_trident.spout.shard_rules import describe_streams
@@ -105,7 +106,6 @@ class SourceRun:
         self._wake = threading.Event()
         self._closed = False
         self._has_noted_end = False
-        self._drains_for = 0
         self._has_seen_offsets = bool(offsets)
 
         check_places(options, kinesis)
@@ -200,7 +200,7 @@ class SourceRun:
             # What was read while a newer run moved it on does not belong together.
             store.epochs.check_epoch(epoch)
         pins_of = store.batches.get_pins
-        self._planner = BatchPlanner(options, self._kinesis, layout, self._state, around, pins_of)
+        self._planner = PlanningSteps(options, self._kinesis, layout, self._state, around, pins_of)
         self._notes = StatusNotes(store, self._state, around)
         tidy = partial(remove_parts, options.dead_letter, layout.identity)
         self._purger = Purger(store, self._state, spool_of(options, layout), tidy, around.executor)
@@ -246,7 +246,7 @@ class SourceRun:
             planner.close()
             purger.close()
         if drains:
-            self._planner.drain()
+            self._planner.drain(planner.course.drain)
 
     @classmethod
     def open(
@@ -338,49 +338,43 @@ class SourceRun:
             plan = self._next_plan(max_records, began + self._idle_wait.begin(began))
             if plan is None:
                 self._idle_wait.end(self._around.steady())
-                return None
-            return self._reconciler.hand_over(plan)
+            return plan
 
     def _next_plan(self, max_records: int | None, deadline: float) -> Plan | None:
         """Plan as soon as there is something to do; None if there is nothing by then, or the run drains or stops."""
+        planner, takeover = self._planner, self._takeover
+        planner.begin_round()
         while True:
-            self._takeover.raise_if_replaced()
-            planner = self._planner
-            self._follow_drains(planner)
-            if self._takeover.stop_asked and not self._takeover.drain_asked:
-                self._store.stop.answer(self._state.shards.settled, self.epoch)
-                self._rest_until(deadline)
-                return None
-            plan = planner.plan(max_records)
-            self._notes.note(planner.standings)
-            if plan is None and planner.is_drained:
-                self.note_end("finished")
-                if self._takeover.stop_asked:
-                    # From here on, it is a request to stop without more.
-                    self._store.stop.answer(self._state.shards.settled, self.epoch)
-            if plan is not None or planner.is_drained:
-                return plan
-            if not planner.is_draining and self._around.steady() >= deadline:
-                return None
-            self._rest_until(deadline)
-
-    def _follow_drains(self, planner: BatchPlanner) -> None:
-        """Drain for each request what is there by then, and read on once nobody asks for it any more."""
-        takeover = self._takeover
-        asked = takeover.drains
-        if (
-            takeover.drain_asked
-            and asked != self._drains_for
-            and (self._drains_for or not planner.is_draining)
-        ):
-            planner.drain()
-            self._drains_for = asked
-        elif self._drains_for and not (takeover.drain_asked or takeover.stop_asked):
-            log.info("nobody waits any longer for the run of epoch %d to drain: it reads on", self.epoch)
-            planner.go_on()
-            if self._has_noted_end:
-                self._store.ends.forget(self.epoch)
-            self._drains_for, self._has_noted_end = 0, False
+            takeover.raise_if_replaced()
+            # In this order: it is asked to drain before it is asked to stop.
+            stops = takeover.stop_asked
+            found = planner.choose(stops, takeover.drains if takeover.drain_asked else 0, max_records)
+            match found:
+                case Planned(plan, whole):
+                    self._notes.note(planner.standings)
+                    self._reconciler.hand_over(whole)
+                    return plan
+                case Wait(seconds, end):
+                    if end != "stopped":
+                        self._notes.note(planner.standings)
+                    if end == "drained":
+                        self.note_end("finished")
+                    if end and takeover.stop_asked:
+                        # From here on, a request to drain is one to stop without more.
+                        self._store.stop.answer(self._state.shards.settled, self.epoch)
+                    goes_on = not end and (planner.is_draining or self._around.steady() < deadline)
+                    if goes_on or end == "stopped":
+                        self._rest(seconds, deadline)
+                    if not goes_on:
+                        return None
+                case "go on":
+                    log.info(
+                        "nobody waits any longer for the run of epoch %d to drain: it reads on", self.epoch
+                    )
+                    if self._has_noted_end:
+                        self._store.ends.forget(self.epoch)
+                    self._has_noted_end = False
+            planner.carry_out(found)
 
     def partitions(self, start: Plan, end: Plan) -> list[TurnsPartition]:
         """Store the plan that Spark has logged and cut it into tasks.
@@ -399,7 +393,7 @@ class SourceRun:
             start, end = self._recreated.normalize(start), self._recreated.normalize(end)
             planned = self._reconciler.planned
             ours = planned is not None and planned.plan == end.plan
-            plan = self._planner.complete_plan(end) if ours else self._reconciler.take_up(start, end)
+            plan = planned if ours else self._reconciler.take_up(start, end)
             if plan is None:
                 return []
             try:
@@ -494,9 +488,8 @@ class SourceRun:
         finally:
             disconnect(self._client)
 
-    def _rest_until(self, deadline: float) -> None:
-        """Wait until something may be due, or somebody wakes this run."""
-        seconds = self._planner.seconds_until_due()
+    def _rest(self, seconds: float, deadline: float) -> None:
+        """Wait for so many seconds, or until the deadline if the run does not drain, or somebody wakes this run."""
         if not self._planner.is_draining:
             seconds = min(seconds, deadline - self._around.steady())
         if self._around.wait(self._wake, max(seconds, 0.001)):

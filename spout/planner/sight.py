@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Pin, Subscribing
+from kinesis_trident.checkpoint.model.standing import (
+    AHEAD,
+    BLOCKED,
+    DRAINED,
+    IDLE,
+    PLAIN,
+    READING,
+    REFUSED,
+    UNKNOWN,
+    Looks,
+    Standing,
+)
 from kinesis_trident.spout.kinesis.rate_limit import Budget
 from kinesis_trident.spout.planner.pace import IDLE_MS, LookTimes, Pace, add_seconds
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
@@ -58,6 +70,7 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
         stood: it was not read, or its lag was unknown, at the last sample of the lag.
         halt: for the log, as of the last batch; `denied`: since when its looks were refused when the log
             said so last, and when it may again, in epoch milliseconds.
+        unmoved: its last turn should have read it and could not.
     """
 
     pace: Pace
@@ -80,6 +93,7 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
     stood: bool = False
     halt: Blocked | None = None
     denied: tuple[int, int] | None = None
+    unmoved: bool = False
 
     def is_held(self, now: int) -> bool:
         """Return whether a turn of this query, or one that took its place, has subscribed less than 5 seconds ago."""
@@ -199,6 +213,38 @@ class Sights(msgspec.Struct, frozen=True):
                 first = min(first, now if sight is None else sight.next_look(now))
         return now + IDLE_MS if math.isinf(first) else int(first)
 
+    def standings(
+        self, names: Iterable[str], shards: Shards, *, most: int | None = None, ahead: Container[str] = ()
+    ) -> dict[str, Standing]:
+        """Return how some shards stand.
+
+        `most`: the maximum of the records of a shard that are read and not done. `ahead`: the shards that wait for the
+        others, for the last plan.
+        """
+        states, stored, found, drained = shards.states, shards.standings, {}, self.find_drained(shards)
+        for shard in names:
+            standing, sight = stored.get(shard, PLAIN), self.by_shard.get(shard)
+            if standing.looks > Looks.SELDOM:
+                look = sight.look if sight is not None else None
+                more = look.more if look is not None else None
+                has_more = sight is not None and sight.more
+                standing = standing.also(READING if has_more else IDLE if more is False else UNKNOWN)
+                if most and states[shard].held >= most:
+                    standing = standing.also(BLOCKED)
+                if look is not None and look.refused is not None and look.position == states[shard].position:
+                    standing = standing.also(REFUSED)
+                if shard in ahead:
+                    standing = standing.also(AHEAD)
+                if shard in drained:
+                    standing = standing.also(DRAINED)
+            # Else nothing that is seen of it has it read.
+            found[shard] = standing
+        return found
+
+    def find_rare(self, shards: Shards) -> set[str]:
+        """Return the shards, of streams that are read, that may be looked at otherwise than at their pace."""
+        return (shards.standings.keys() | self.find_drained(shards)) & shards.active.keys()
+
     @property
     def newest(self) -> int:
         """Return the time of the newest look, by the server's clock; 0 if there was none."""
@@ -277,15 +323,16 @@ class Sights(msgspec.Struct, frozen=True):
         for shard in plan.read:
             sight, read = changed.get(shard) or self.of(shard), pins.get(shard)
             polls = read is not None and (read.reads or read.subscribing >= Subscribing.REFUSED)
+            state, start = shards.of(plan, shard), plan.positions[shard]
+            ahead = read.ahead if read is not None else None
             sight = replace(
                 sight,
                 size=TurnSize.after(sight.size, read, event.now),
-                ahead=read.ahead if read is not None else None,
+                ahead=ahead,
                 polled=now if polls else sight.polled,
+                unmoved=ahead is None and str(state.position) == start,
             )
-            changed[shard] = self._note_turn(
-                sight, shards.of(plan, shard).checkpoint, plan.positions[shard], now, replayed=replayed
-            )
+            changed[shard] = self._note_turn(sight, state.checkpoint, start, now, replayed=replayed)
         return replace(self, by_shard=changed)
 
     def _note_turn(

@@ -69,12 +69,16 @@ class SteppedQuery(Query):
         zookeeper: that several lives may share.
         consumer: the ARN with which `kinesis`, a client, subscribes; None to poll.
         status_period: seconds between two notes of what the run sees; None for none.
+        steady: the clock that never steps back; `time` if there is none.
         options: of the format, beside those that each needs.
 
     Attributes:
+        run_of: the class of its runs.
         tasks: the tasks of the last batch.
         during: is called before and after each task of a batch.
     """
+
+    run_of: type[SourceRun] = SourceRun
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class SteppedQuery(Query):
         checkpoint: SparkCheckpoint | None = None,
         consumer: str | None = None,
         status_period: float | None = None,
+        steady: Callable[[], float] | None = None,
         **options: str,
     ) -> None:
         self.checkpoint = checkpoint or SparkCheckpoint()
@@ -98,13 +103,13 @@ class SteppedQuery(Query):
         # A process has one limiter for a shard of an endpoint: the clock of this one is its own.
         endpoint = {"endpointUrl": f"http://stepped{next(_lives)}:1"}
         self._client = client = Session(zookeeper or MemoryZooKeeper(time.milliseconds))
-        self.run = SourceRun(
+        self.run = self.run_of(
             SourceOptions.parse(_GIVEN | endpoint | options),
             kinesis,
             client,
             Surroundings(
                 clock=time,
-                steady=time,
+                steady=steady or time,
                 rng=random.Random(1),
                 wait=self._wait,
                 executor=InlineExecutor(),

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 from thorough import cases
 
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
+from kinesis_trident.spout.planner.pace import LookTimes
 from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.alignment import (
     BOUND_MS,
     HOLD_MS,
     AlignedRead,
     Alignment,
+    Behind,
     align,
     find_oldest_unread,
+    step,
 )
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp
@@ -28,6 +34,20 @@ from kinesis_trident.tracker.records import RecordPosition
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 BEGUN = 1_700_000_000_000
+
+
+class Steps:
+    """The steps of a run one after the other: each goes on from the one before, as a run's do by its sights."""
+
+    def __init__(self, bound: int | None = None) -> None:
+        self.alignment = Alignment(bound)
+        self.last = AlignedRead([])
+
+    def take(self, behind: Behind, now: int, steady: int) -> AlignedRead:
+        """Return what the next batch reads."""
+        self.last = step(behind, now, steady, self.alignment.bound, self.last)
+        self.alignment = self.alignment.note_read(self.last)
+        return self.last
 
 
 @dataclass
@@ -123,36 +143,32 @@ def play(
     `looks`: the share of looks that the limits of their shards allow.
     """
     stream.list_shards()
-    alignment = Alignment(bound)
+    steps = Steps(bound)
     now, steady = BEGUN + 100 * HOUR, 0
     unlisted = 0
     while any(not shard.is_drained for shard in stream.shards.values()):
         steady += 100
         readable = stream.readable
         if bound is None:
-            step = AlignedRead(list(readable))
+            found = AlignedRead(list(readable))
         else:
             if rng.random() < restarts:
-                alignment = Alignment(bound)
+                steps = Steps(bound)
                 for shard in readable.values():
                     shard.look()
             childless = stream.childless if unlisted else {}
             oldest = {name: shard.oldest for name, shard in (readable | childless).items()}
-            for name in alignment.choose_looks(oldest, sure_of(readable), readable):
+            behind = Behind(oldest, sorted(readable), childless)
+            behind = steps.alignment.find_unsure(behind, ahead_of(readable))
+            kept = {}
+            for name in behind.unsure:
                 if rng.random() < looks:
                     readable[name].look(most)
-                    oldest[name] = readable[name].oldest
-            step = alignment.step(
-                oldest,
-                sure_of(readable),
-                sorted(readable),
-                childless,
-                now,
-                steady,
-            )
-            assert step.read or childless
-        if step.read:
-            stream.batch(step, most)
+                    kept[name] = readable[name].ahead or (0, 0)
+            found = steps.take(behind.know(kept), now, steady)
+            assert found.read or childless
+        if found.read:
+            stream.batch(found, most)
         # The listing after the batch may fail.
         unlisted = unlisted + 1 if unlisted < 2 and rng.random() < 0.3 else 0
         if not unlisted:
@@ -160,13 +176,11 @@ def play(
     return stream
 
 
-def sure_of(shards: dict[str, Shard]) -> dict[str, int]:
-    """Return up to when turns read at least; of what one record says there is no more than that."""
-    return {
-        name: shard.ahead[1]
-        for name, shard in shards.items()
-        if shard.ahead and shard.ahead[0] < shard.ahead[1]
-    }
+def ahead_of(shards: Mapping[str, Shard]) -> Sights:
+    """Return what turns have said of what comes next; of what one record says nothing is sure."""
+    sights = Sights(LookTimes.of())
+    sure = {name: one.ahead for name, one in shards.items() if one.ahead and one.ahead[0] < one.ahead[1]}
+    return sights.put({name: replace(sights.of(name), ahead=ahead) for name, ahead in sure.items()})
 
 
 @given(
@@ -253,69 +267,58 @@ LATE = BEGUN + 10 * HOUR
 
 
 def step_of(
-    alignment: Alignment, oldest: dict[str, int | None], wanted: str, *, steady: int = 0, standing: str = ""
+    steps: Steps,
+    oldest: dict[str, int | None],
+    wanted: str,
+    *,
+    steady: int = 0,
+    standing: Collection[str] = "",
 ) -> AlignedRead:
-    return alignment.step(oldest, {}, wanted, standing, LATE, steady)
+    return steps.take(Behind(oldest, wanted, standing), LATE, steady)
 
 
 def test_nothing_is_bounded_while_no_shard_is_behind() -> None:
-    alignment = Alignment()
+    steps = Steps()
     near = LATE - BOUND_MS // 2
-    assert step_of(alignment, {"a": near, "b": LATE}, "ab") == AlignedRead(["a", "b"])
-    assert step_of(alignment, {"a": near - 1, "b": LATE}, "ab") == AlignedRead(
-        ["a", "b"], near - 1 + BOUND_MS
-    )
-    assert step_of(alignment, {}, "") == AlignedRead([])
+    assert step_of(steps, {"a": near, "b": LATE}, "ab") == AlignedRead(["a", "b"])
+    assert step_of(steps, {"a": near - 1, "b": LATE}, "ab") == AlignedRead(["a", "b"], near - 1 + BOUND_MS)
+    assert step_of(steps, {}, "") == AlignedRead([])
 
 
 def test_the_others_wait_for_a_shard_of_which_nothing_is_known() -> None:
-    assert step_of(Alignment(), {"a": BEGUN, "b": None}, "a") == AlignedRead([])
+    assert step_of(Steps(), {"a": BEGUN, "b": None}, "a") == AlignedRead([])
     # A server that does not say when records arrive: there is nothing to wait for.
-    assert step_of(Alignment(), {"a": BEGUN, "b": None}, "ab") == AlignedRead(["a", "b"], BEGUN + BOUND_MS)
+    assert step_of(Steps(), {"a": BEGUN, "b": None}, "ab") == AlignedRead(["a", "b"], BEGUN + BOUND_MS)
 
 
 @pytest.mark.parametrize("why", ["blocked", "refused", "unknown"])
 def test_a_shard_that_cannot_be_read_holds_the_others_for_a_time(why: str) -> None:
-    alignment = Alignment()
+    steps = Steps()
     oldest: dict[str, int | None] = {"a": None if why == "unknown" else BEGUN, "b": BEGUN + HOUR}
-    standing, wanted = ("a", "b") if why == "blocked" else ("", "ab" if why == "refused" else "b")
-    state = shard(3, arrival=BEGUN)
+    # Its turns were refused, so it is known to have more.
+    standing, wanted = "" if why == "unknown" else "a", "ab" if why == "refused" else "b"
 
-    def step(steady: int) -> AlignedRead:
-        if why == "refused":
-            plan = Plan(txid=1, plan="", streams={}, positions={"a": str(state.position)}, read=("a",))
-            alignment.note_batch(plan, {"a": state}, {})
-        return step_of(alignment, oldest, wanted, steady=steady, standing=standing)
+    def take(steady: int) -> AlignedRead:
+        return step_of(steps, oldest, wanted, steady=steady, standing=standing)
 
     for steady in (1000, 1000 + HOLD_MS - 1):
-        held = step(steady)
+        held = take(steady)
         assert ("b" not in held.read, held.passed) == (True, [])
-    passed = step(1000 + HOLD_MS)
+    passed = take(1000 + HOLD_MS)
     assert ("b" in passed.read, passed.upto, passed.passed) == (True, BEGUN + HOUR + BOUND_MS, ["a"])
     # That is said once.
-    assert step(2000 + HOLD_MS).passed == []
+    assert take(2000 + HOLD_MS).passed == []
     # It counts again once it is read.
-    if why == "refused":
-        state = shard(4, arrival=BEGUN + 1)
-        oldest["a"] = BEGUN + 1
-        alignment.note_batch(
-            Plan(txid=2, plan="", streams={}, positions={"a": str(shard(3).position)}, read=("a",)),
-            {"a": state},
-            {},
-        )
-        assert step_of(alignment, oldest, wanted, steady=3000 + HOLD_MS) == AlignedRead(
-            ["a"], BEGUN + 1 + BOUND_MS
-        )
+    oldest["a"] = BEGUN + 1
+    assert step_of(steps, oldest, "ab", steady=3000 + HOLD_MS) == AlignedRead(["a"], BEGUN + 1 + BOUND_MS)
 
 
 def test_shards_that_can_all_not_be_read_do_not_go_apart() -> None:
-    alignment = Alignment()
+    steps = Steps()
     oldest: dict[str, int | None] = {"a": BEGUN, "b": BEGUN + HOUR}
     for steady in (0, HOLD_MS):
-        assert step_of(alignment, oldest, "", standing="ab", steady=steady) == AlignedRead(
-            [], BEGUN + BOUND_MS
-        )
-    assert step_of(alignment, oldest, "ab", steady=HOLD_MS + 1) == AlignedRead(["a"], BEGUN + BOUND_MS)
+        assert step_of(steps, oldest, "", standing="ab", steady=steady) == AlignedRead([], BEGUN + BOUND_MS)
+    assert step_of(steps, oldest, "ab", steady=HOLD_MS + 1) == AlignedRead(["a"], BEGUN + BOUND_MS)
 
 
 def test_auto_lets_a_query_catch_up_whose_batches_are_seldom() -> None:
@@ -323,10 +326,9 @@ def test_auto_lets_a_query_catch_up_whose_batches_are_seldom() -> None:
     for n in range(6):
         # One long pause is no pace.
         at = n * 10 * MINUTE if n != 3 else 30 * MINUTE + 1
-        alignment.note_plan(at)
-        fixed.note_plan(at)
+        alignment, fixed = alignment.note_plan(at), fixed.note_plan(at)
     assert alignment.bound == 3 * (10 * MINUTE - 1)
     assert fixed.bound == 2 * MINUTE
     for n in range(4):
-        alignment.note_plan(n * 1000)
+        alignment = alignment.note_plan(n * 1000)
     assert alignment.bound == BOUND_MS

@@ -31,7 +31,6 @@ from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.looks import Look
-from kinesis_trident.spout.planner.tip.standings import find_rare, see_standings
 from kinesis_trident.spout.positions import TRIM_HORIZON, ShardEnd
 from kinesis_trident.tracker.records import Run
 
@@ -90,7 +89,7 @@ def test_each_old_question_is_a_flag(seed: int) -> None:
     shards = draw_shards(r)
     tip, looks, most = draw_tips(r, shards), draw_looks(r, shards), r.choice([None, MOST])
     tip = tip.take(looks, {})
-    standings = see_standings(shards.active, shards, tip, most=most)
+    standings = tip.standings(shards.active, shards, most=most)
     active, positions = set(shards.active), set(shards.positions)
     assert {shard for shard in active if standings[shard].looks > Looks.SELDOM} == {
         shard for shard in positions if not old.has_ended(tip, shards, shard)
@@ -108,8 +107,8 @@ def test_each_old_question_is_a_flag(seed: int) -> None:
     assert {shard for shard in active if standings[shard].step is not InStep.NO} == counted
     assert {shard for shard in active if standings[shard].step is InStep.A_WHILE} == closed_to & counted
     assert {shard for shard in positions if standings[shard].reads} == old.find_prefetched(tip, shards, full)
-    assert {shard for shard in active if standings[shard].looks is not Looks.PACE} - full <= find_rare(
-        shards, tip
+    assert {shard for shard in active if standings[shard].looks is not Looks.PACE} - full <= tip.find_rare(
+        shards
     )
     for shard in shards.states:
         is_read, standing = shard in active, shards.standing(shard)
@@ -124,12 +123,13 @@ def test_a_refused_shard_is_tried_and_holds_the_others_for_a_while() -> None:
     shards = Shards("parentFirst", {"a": ShardState(TRIM_HORIZON)}, {"a": ShardLineage()})
     tip = Sights(LookTimes.of()).take(answers({"a": True}), {}, 0)
     look = Look(ShardCursor(TRIM_HORIZON), more=True, refused=NOW, why="throttled")
-    standing = see_standings("a", shards, tip.take({"a": look}, {}))["a"]
+    standing = tip.take({"a": look}, {}).standings("a", shards)["a"]
     assert REFUSED in standing.causes
     assert (standing.reads, standing.step) == (True, InStep.A_WHILE)
     moved = Look(ShardCursor(ShardEnd()), more=True, refused=NOW, why="throttled")
-    assert REFUSED not in see_standings("a", shards, tip.take({"a": moved}, {}))["a"].causes
-    ahead = see_standings("a", shards, tip.take({"a": moved}, {}), ahead="a")["a"]
+    tip = tip.take({"a": moved}, {})
+    assert REFUSED not in tip.standings("a", shards)["a"].causes
+    ahead = tip.standings("a", shards, ahead="a")["a"]
     assert (ahead.held_by, ahead.step, ahead.looks) == ("ahead", InStep.YES, Looks.PACE)
 
 

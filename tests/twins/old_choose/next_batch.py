@@ -7,6 +7,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
+from twins.old_choose.alignment import (
+    HOLD_MS,
+    AlignedRead,
+    Alignment,
+    find_known_upto,
+    find_oldest_unread,
+)
+from twins.old_choose.discovery import Listings
+from twins.old_choose.standings import find_rare, see_standings
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
@@ -16,22 +25,13 @@ from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import ShardTurn, count_enough_tasks
 from kinesis_trident.spout.planner.clocks import Surroundings
-from kinesis_trident.spout.planner.discovery import Listings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import add_all_due, make_plan
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
-from kinesis_trident.spout.planner.tip.alignment import (
-    HOLD_MS,
-    AlignedRead,
-    Alignment,
-    find_known_upto,
-    find_oldest_unread,
-)
 from kinesis_trident.spout.planner.tip.looks import Question, kept_bytes
 from kinesis_trident.spout.planner.tip.prefetch import FRESH_MS, PinsOf, Prefetcher
-from kinesis_trident.spout.planner.tip.standings import find_rare, see_standings
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import AtTimestamp, Position, TrimHorizon
 from kinesis_trident.spout.turn_size import count_fitting, predict
