@@ -9,6 +9,7 @@ of its own.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import random
 import subprocess
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter, process_time, thread_time
 from typing import TypeVar
 
 import msgspec
@@ -58,7 +59,8 @@ class Cost(msgspec.Struct, frozen=True):
 
     `start`: until the run stands: listing, lineage stored, and state read back. `first`: the first plan, as many
     shards looked at as it has time for. `cut`: the plan stored and cut into tasks. `settle`: a batch settled, every
-    shard's checkpoint moved; `settle_cpu`: the processor's time for that, of all threads. `plan`: the next one
+    shard's checkpoint moved; `settle_cpu`: the processor's time for that, of all threads; `collected`: that of Python's
+    collector meanwhile, which looks at all objects of the process, the fake Kinesis' too. `plan`: the next one
     planned. `reads`: the shards that it reads, as many as were looked at in time. `operations`: of this process with
     ZooKeeper in one batch, at most, the removal of what a batch leaves included: each read, `sync` or multi counts one.
     `offset`: characters of the plan as Spark logs it. `base`: memory before there was a run.
@@ -69,12 +71,27 @@ class Cost(msgspec.Struct, frozen=True):
     cut: float
     settle: float
     settle_cpu: float
+    collected: float
     plan: float
     reads: int
     operations: int
     offset: int
     base: int
     peak: int
+
+
+class Collecting:
+    """The processor's time of Python's collector."""
+
+    def __init__(self) -> None:
+        self.seconds = self._began = 0.0
+
+    def note(self, phase: str, _: dict[str, int]) -> None:
+        """Note the beginning or the end of a collection."""
+        if phase == "start":
+            self._began = thread_time()
+        else:
+            self.seconds += thread_time() - self._began
 
 
 def measured_apart(shards: int, hosts: str) -> Cost:
@@ -106,6 +123,7 @@ def measured(
         "cut": [],
         "settle": [],
         "settle_cpu": [],
+        "collected": [],
         "plan": [],
     }
 
@@ -127,17 +145,21 @@ def measured(
         # Looked at a part at a time, until all are known to have more.
         end = planned(run, before)
     operations = []
+    collecting = Collecting()
+    gc.callbacks.append(collecting.note)
     for _ in range(batches):
         timed("cut", partial(run.partitions, before, end))
         # Beside the tasks, as when Spark commits the batch before.
         run.purge()
         pin(store, end, run.epoch)
         before = end
-        busy = process_time()
+        busy, collected = process_time(), collecting.seconds
         timed("settle", partial(run.settle_finished, before))
         times["settle_cpu"].append(process_time() - busy)
+        times["collected"].append(collecting.seconds - collected)
         operations.append(run.report()["counts"]["lastOperations"])
         end = timed("plan", partial(planned, run, before))
+    gc.callbacks.remove(collecting.note)
     size = len(json.dumps(offset_from_plan(end)))
     run.close()
     least = {name: min(found) for name, found in times.items()}
@@ -210,6 +232,7 @@ def main() -> None:
         "the plan stored and cut into tasks": "cut",
         "a batch settled, every checkpoint moved": "settle",
         "the processor's time for that": "settle_cpu",
+        "of that, Python's collector": "collected",
     }
     bound = verdict(f"{SETTLED * 1000:,.0f} ms for {SHARDS[-1]:,}", most.settle <= SETTLED)
     rows = [

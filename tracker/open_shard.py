@@ -244,7 +244,7 @@ class OpenShard:
             yield from gone
 
         shard = replace(self, held=held, waiting=waiting, dead=dead).at_rest(done)
-        return shard, self._count(sort_keys(keys), changed, late)
+        return shard, self._count(wanted if len(wanted) == len(keys) else sort_keys(keys), changed, late)
 
     def fail(
         self, keys: Keys, text: str, fates: Fates, attempt: int | None = None
