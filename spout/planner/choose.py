@@ -76,10 +76,14 @@ class Planned(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """There is nothing to do for so many seconds; or at all, because all is drained, or the run is to stop."""
+    """There is nothing to do for so many seconds; or at all, because all is drained, or the run is to stop.
+
+    `unseen`: the run has not looked at each shard yet.
+    """
 
     seconds: float
     end: Literal["", "drained", "stopped"] = ""
+    unseen: bool = False
 
 
 Next = Do | LookAt | Planned | Wait
@@ -412,7 +416,10 @@ def _plan(at: Moment) -> Next | None:
 
 def _wait(at: Moment) -> Next:
     """Nothing of that."""
-    return Wait(0.0, "drained") if at.is_drained() else Wait(at.find_seconds())
+    if at.is_drained():
+        return Wait(0.0, "drained")
+    seen = {shard for shard, one in at.sights.by_shard.items() if one.look is not None or one.looked}
+    return Wait(at.find_seconds(), unseen=not seen >= at.find_watched().keys())
 
 
 RULES = (

@@ -7,6 +7,7 @@ rebuilt from Spark's offset and ZooKeeper.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import threading
@@ -354,7 +355,7 @@ class SourceRun:
                     self._notes.note(planner.standings)
                     self._reconciler.hand_over(whole)
                     return plan
-                case Wait(seconds, end):
+                case Wait(seconds, end, unseen):
                     if end != "stopped":
                         self._notes.note(planner.standings)
                     if end == "drained":
@@ -362,9 +363,11 @@ class SourceRun:
                     if end and takeover.stop_asked:
                         # From here on, a request to drain is one to stop without more.
                         self._store.stop.answer(self._state.shards.settled, self.epoch)
-                    goes_on = not end and (planner.is_draining or self._around.steady() < deadline)
+                    # A round looks at a part of very many shards; with a trigger the next call may come much later.
+                    left = math.inf if planner.is_draining or unseen else deadline - self._around.steady()
+                    goes_on = not end and left > 0
                     if goes_on or end == "stopped":
-                        self._rest(seconds, deadline)
+                        self._rest(min(seconds, left))
                     if not goes_on:
                         return None
                 case "go on":
@@ -488,10 +491,8 @@ class SourceRun:
         finally:
             disconnect(self._client)
 
-    def _rest(self, seconds: float, deadline: float) -> None:
-        """Wait for so many seconds, or until the deadline if the run does not drain, or somebody wakes this run."""
-        if not self._planner.is_draining:
-            seconds = min(seconds, deadline - self._around.steady())
+    def _rest(self, seconds: float) -> None:
+        """Wait for so many seconds, or until somebody wakes this run."""
         if self._around.wait(self._wake, max(seconds, 0.001)):
             self._wake.clear()
 

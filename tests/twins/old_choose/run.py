@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import cast
 from unittest.mock import patch
@@ -18,6 +19,13 @@ class OldPlanner(BatchPlanner):
     """Counts no requests to drain: `OldRun` does."""
 
     course = Course(0.0, None)
+
+    @property
+    def has_unseen(self) -> bool:
+        """Return whether there are shards at which this run has not looked yet."""
+        known = self._state.sights.by_shard
+        seen = {shard for shard, one in known.items() if one.look is not None or one.looked}
+        return not seen >= self._find_watched().keys()
 
     def drain(self, asked: int = 0) -> None:
         """See `BatchPlanner.drain`."""
@@ -52,9 +60,10 @@ class OldRun(SourceRun):
                 self._reconciler.hand_over(planner.complete_plan(plan))
             if plan is not None or planner.is_drained:
                 return plan
-            if not planner.is_draining and self._around.steady() >= deadline:
+            goes_on = planner.is_draining or planner.has_unseen
+            if not goes_on and self._around.steady() >= deadline:
                 return None
-            self._rest_until(deadline)
+            self._rest_until(math.inf if goes_on else deadline)
 
     def _follow_drains(self, planner: OldPlanner) -> None:
         takeover = self._takeover
@@ -73,8 +82,8 @@ class OldRun(SourceRun):
             self._drains_for, self._has_noted_end = 0, False
 
     def _rest_until(self, deadline: float) -> None:
-        seconds = cast(OldPlanner, self._planner).seconds_until_due()
-        if not self._planner.is_draining:
-            seconds = min(seconds, deadline - self._around.steady())
+        planner = cast(OldPlanner, self._planner)
+        left = math.inf if planner.is_draining else deadline - self._around.steady()
+        seconds = min(planner.seconds_until_due(), left)
         if self._around.wait(self._wake, max(seconds, 0.001)):
             self._wake.clear()
