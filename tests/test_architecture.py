@@ -13,6 +13,7 @@ TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 CHANGES = {
     "an option": 6,
     "a field to a node": 5,
+    "a node that people write": 9,
     "a store": 6,
     "a command": 5,
     "a finding": 4,
@@ -48,6 +49,17 @@ def test_the_causes_of_a_standing_are_as_in_the_code(table: DocTable) -> None:
 
 def test_the_rules_of_a_choice_are_as_in_the_code() -> None:
     assert RULES_TABLE.read() == RULES_TABLE.render()
+
+
+def test_each_value_of_the_page_is_a_class_of_the_module_beside_it() -> None:
+    rows = re.search(r"<!-- values: .*?-->\n(.*?)<!-- end of values -->", TEXT, re.DOTALL)
+    assert rows is not None
+    values = [line.split(" | ") for line in rows[1].splitlines()[2:]]
+    assert len(values) == 13
+    for names, _, modules, _ in values:
+        found = [(ROOT / module).read_text(encoding="utf-8") for module in re.findall(r"`(.*?)`", modules)]
+        for name in re.findall(r"`(\w+)`", names):
+            assert sum(bool(re.search(rf"^class {name}\b", text, re.MULTILINE)) for text in found) == 1, name
 
 
 def test_every_file_that_the_page_names_is_there() -> None:
