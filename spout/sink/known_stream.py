@@ -75,6 +75,9 @@ class KnownStream:
         Raises:
             KinesisError: they cannot be listed.
         """
+        # Others go on with what is known while a thread lists the shards again, which may take long.
+        if (known := self._shards) is not None:
+            return known
         with self._listing:
             if self._shards is None:
                 self._listed = self._clock()
@@ -85,6 +88,8 @@ class KnownStream:
         """Return the shards; None if they were not listed and are not to be, cannot be, or no key leads to one."""
         if (self._shards is None and not listing) or self.is_auto():
             return None
+        if (known := self._shards) is not None:
+            return known
         with self._listing:
             if self._clock() < self._unlisted_until:
                 return None

@@ -59,7 +59,11 @@ class WritePool:
     ) -> None:
         self._requests = self._unstarted = requests
         self._backlogs: dict[StreamTarget, list[Backlog]] = {}
-        self._sending: set[Backlog] = set()
+        # What the threads look at: a dict is a set in order. Most backlogs of many streams are only collected.
+        self._full: dict[Backlog, None] = {}
+        self._begun: dict[Backlog, None] = {}
+        self._sending: dict[Backlog, None] = {}
+        self._collected = 0
         self._lock = threading.Lock()
         self._has_room, self._has_work = (threading.Condition(self._lock) for _ in range(2))
         self._patience = patience
@@ -98,8 +102,12 @@ class WritePool:
             with self._lock:
                 for backlog, rows in zip(self._of(target), divided, strict=True):
                     backlog.add(rows)
+                    self._place(backlog)
+                self._collected += part.size
                 self._flush_largest()
-                self._start(lambda: not any(one.is_full for one in self._all()))
+                self._start(
+                    lambda: not any(one.is_full for one in (*self._full, *self._begun, *self._sending))
+                )
 
     def finish(self) -> Sent:
         """Write everything; on return Kinesis has acknowledged every record.
@@ -110,7 +118,8 @@ class WritePool:
         with self._lock:
             for one in self._all():
                 one.flush()
-            self._start(lambda: not any(map(len, self._all())))
+                self._place(one)
+            self._start(lambda: not (self._full or self._begun or self._sending))
             return Sent(self._records, self._size, sum(one.tries.refusals for one in self._all()))
 
     def _divide(self, part: Entries) -> Iterator[Entries]:
@@ -138,12 +147,25 @@ class WritePool:
     def _all(self) -> Iterator[Backlog]:
         return (one for some in self._backlogs.values() for one in some)
 
+    def _place(self, backlog: Backlog) -> None:
+        """Put a backlog where the threads look for it, unless one sends from it or there is nothing to send."""
+        if backlog in self._sending:
+            return
+        if backlog.waiting:
+            self._begun[backlog] = None
+        elif backlog.is_full:
+            self._full[backlog] = None
+
     def _flush_largest(self) -> None:
         """Send some of what is collected for several streams, if together it is more than their requests may be."""
+        most = REQUEST_BYTES * self._requests
+        if len(self._backlogs) == 1 or self._collected <= most:
+            return
         collected = sum(one.size for one in self._all() if not one.is_full)
-        while len(self._backlogs) > 1 and collected > REQUEST_BYTES * self._requests:
+        while collected > most:
             largest = max((one for one in self._all() if not one.is_full), key=lambda one: one.size)
             largest.flush()
+            self._place(largest)
             collected -= largest.size
 
     def _start(self, is_done: Callable[[], bool]) -> None:
@@ -167,8 +189,7 @@ class WritePool:
 
     def _begins(self) -> bool:
         """Return whether there is memory for another request beside those that wait."""
-        waiting = sum(one.waiting for one in self._all() if one not in self._sending)
-        return waiting <= REQUEST_BYTES * self._requests
+        return sum(one.waiting for one in self._begun) <= REQUEST_BYTES * self._requests
 
     def _send_all(self) -> None:
         """Send one request after the other, of whatever backlog is due."""
@@ -178,7 +199,8 @@ class WritePool:
                 if is_elsewhere:
                     backlog.target.stream.refresh()
                 with self._lock:
-                    self._sending.discard(backlog)
+                    del self._sending[backlog]
+                    self._place(backlog)
                     self._has_room.notify()
         except BaseException as error:
             self._end(error)
@@ -188,23 +210,34 @@ class WritePool:
         with self._lock:
             while not self._stop.is_set():
                 begins = self._begins()
-                idle = [(one.earliest(begins=begins), one) for one in self._all() if one not in self._sending]
-                due, backlog = min(idle, key=lambda one: one[0], default=(math.inf, None))
+                found = ((one.earliest(begins=begins), one) for one in self._begun)
+                due, backlog = min(found, key=lambda one: one[0], default=(math.inf, None))
                 seconds = due - self._clock()
+                if seconds > 0 and begins and self._full:
+                    # What has begun goes first: it takes memory, and rows of its keys wait behind it.
+                    backlog, seconds = next(iter(self._full)), 0.0
                 if backlog is not None and seconds <= 0:
-                    if begins:
-                        backlog.begin()
-                        self._has_room.notify()
-                    self._sending.add(backlog)
-                    if sum(due < math.inf for due, _ in idle) > 1:
-                        # Another thread sends it, or waits until it is due.
-                        self._has_work.notify()
+                    self._take(backlog, begins=begins)
                     return backlog
                 if math.isinf(seconds):
                     self._has_work.wait()
                 else:
                     self._wait(self._has_work, seconds)
             return None
+
+    def _take(self, backlog: Backlog, *, begins: bool) -> None:
+        """Take a backlog to send from, and let another thread look for the next."""
+        if begins:
+            before = backlog.size
+            backlog.begin()
+            self._collected -= before - backlog.size
+            self._has_room.notify()
+        self._begun.pop(backlog, None)
+        self._full.pop(backlog, None)
+        self._sending[backlog] = None
+        if self._begun or self._full:
+            # Another thread sends it, or waits until it is due.
+            self._has_work.notify()
 
     def _send(self, backlog: Backlog) -> bool:
         """Send one request; return whether a record has arrived in another shard than the map says."""

@@ -3,7 +3,8 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from thorough import examples
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.put_entries import REQUEST_BYTES, REQUEST_RECORDS, Entries, Entry
 from kinesis_trident.spout.patience import Patience
+from kinesis_trident.spout.sink.backlog import Backlog
 from kinesis_trident.spout.sink.known_stream import KnownStream
 from kinesis_trident.spout.sink.pool import Sent, Waitable, WritePool
 from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
@@ -290,6 +292,27 @@ def test_rows_that_are_long_in_coming_cost_no_patience() -> None:
     assert sent.refusals == 1
 
 
+def test_what_is_known_of_the_shards_is_used_while_a_thread_lists_them_again() -> None:
+    time, asked = FakeTime(), []
+
+    def shards() -> list[tuple[int, str]]:
+        for ask in asked:
+            # Another thread gets its answer before this listing has one.
+            seen.append(others.submit(ask).result(60))
+        return [(2**128 - 1, f"s{len(asked)}")]
+
+    seen: list[object] = []
+    stream = stream_of(shards, time)
+    before = stream.shards()
+    target = StreamTarget(lambda _: [], stream, most=1000)
+    asked += [stream.shards, lambda: stream.shards_of_keys(listing=True), lambda: target.filling().bytes]
+    time.sleep(60.0)
+    with ThreadPoolExecutor(1) as others:
+        stream.refresh()
+    assert seen == [before, before, 256 * 2**10]
+    assert stream.shards().names == ["s3"]
+
+
 def test_nothing_to_write_sends_nothing() -> None:
     kinesis = Kinesis()
     assert send_side_by_side(kinesis, iter(()), requests=4, patience=forever()) == Sent()
@@ -376,3 +399,29 @@ def test_a_rate_of_bytes_cuts_a_request_into_what_a_second_allows() -> None:
     assert sizes == [2, 2, 1, 1]
     assert waits == pytest.approx([0.8, 1.6, 2.0])
     assert Pacing.of(None, None) is None
+
+
+def test_what_a_request_costs_does_not_grow_with_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams, requests, looks = 60, 4, 0
+    look, is_full = Backlog.earliest, Backlog.is_full.fget
+    assert is_full is not None
+
+    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **given: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return method(*args, **given)
+
+        return call
+
+    monkeypatch.setattr(Backlog, "earliest", counted(look))
+    monkeypatch.setattr(Backlog, "is_full", property(counted(is_full)))
+    kinesis = [Kinesis() for _ in range(streams)]
+    with WritePool(requests, forever()) as pool:
+        for one in kinesis:
+            pool.add(StreamTarget(one, unlisted()), parts(rows(40, 40), 40))
+        sent = pool.finish()
+    assert sent.records == 40 * streams
+    made = sum(len(one.requests) for one in kinesis)
+    assert made == requests * streams
+    assert looks < 10 * made
