@@ -118,6 +118,11 @@ class BatchHandler:
             )
         return self._carrier
 
+    @property
+    def counts_all(self) -> bool:
+        """True if a batch of which no record has failed counts too: for a share, or as the end of failures."""
+        return self.options.max_failed_share is not None or self._failing is not None
+
     def __call__(self, rows: DataFrame, _batch_id: int) -> None:
         """Process the batch of these rows of the source."""
         with cancelling(rows):
@@ -146,7 +151,8 @@ class BatchHandler:
             try:
                 verdict = self._attempt(rows, batch, self)
                 if batch.verdict is None:
-                    self.publish(batch, verdict or Verdict())
+                    # One that names no record is false, and still counts those that are done.
+                    self.publish(batch, Verdict() if verdict is None else verdict)
             except Exception as error:
                 if self._isolate is not None and has_worker_died(error):
                     died += 1

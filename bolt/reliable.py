@@ -249,13 +249,15 @@ class _Plain:
 
     writer: _Writer
 
-    def __call__(self, rows: DataFrame, batch: CurrentBatch, _process: BatchHandler) -> Verdict | None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Verdict | None:
         outcomes = _outcomes_of(batch)
         self.writer(_without_excluded(rows, batch), batch.txid, outcomes)
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
             return None
-        return batch.facts.judge({}, batch.pins(), outcomes.failures) if len(outcomes) else Verdict()
+        # The pins of very many shards are not read for nothing.
+        is_judged = len(outcomes) or process.counts_all
+        return batch.facts.judge({}, batch.pins(), outcomes.failures) if is_judged else Verdict()
 
 
 def _outcomes_of(batch: CurrentBatch) -> Outcomes:

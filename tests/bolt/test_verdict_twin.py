@@ -341,6 +341,27 @@ def test_a_topology_of_trident_whose_records_mostly_fail_uses_up_no_delivery() -
     assert len(result.failed) == 10
 
 
+@pytest.mark.parametrize("bad", ["", "b"])
+def test_a_topology_of_trident_counts_the_records_that_are_done(
+    bad: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = TridentTopology()
+    words = topology.new_stream("s", KinesisSpout(scheme=string_scheme("word"), **SPOUT))
+    words.each(["word"], Fails(bad or "c"), "n int").group_by(["word"]).persistent_aggregate(
+        MemoryMapState.opaque(f"counted{bad}"), Count(), ["count"]
+    )
+    counted: list[int] = []
+    publish = CurrentBatch.publish
+
+    def counting(batch: CurrentBatch, verdict: Verdict) -> None:
+        counted.append(verdict.fresh)
+        publish(batch, verdict)
+
+    monkeypatch.setattr(CurrentBatch, "publish", counting)
+    run_topology(topology, {"s": ["a"] * 10 + ["b"] * 2}, attempts=1)
+    assert counted[0] == 12
+
+
 @pytest.mark.parametrize("family", ["many", "sessions", "transactional", "older", "padded"])
 def test_schedules_publish_what_they_did(judged: list[bytes], family: str) -> None:
     for seed in (3, 4):

@@ -111,12 +111,12 @@ class TopologyAttempts:
                 more = Verdict() if tracking.final else tracking.judge()
             if tracking.final:
                 return attempt
+            failed = failed.union(more)
             if not more:
                 process.publish(batch, failed)
                 adopted = batch.verdict
                 if adopted is not None and adopted.same_records(failed):
                     return attempt
-            failed = failed.union(more)
             held.release()
 
     def _take_whole(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler, held: Held) -> Attempt:

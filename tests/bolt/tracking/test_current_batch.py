@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from kinesis_trident.bolt.errors import BatchFailedError, NotCoveredError, StaleBatchError
+from kinesis_trident.bolt import reliable
+from kinesis_trident.bolt.errors import BatchFailedError, FailedShareError, NotCoveredError, StaleBatchError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.tracking.anchors import anchors_of
 from kinesis_trident.bolt.tracking.coverage import SOURCE
@@ -266,6 +267,46 @@ def test_a_run_that_is_replaced_between_two_attempts_does_not_begin_the_second(
     with pytest.raises(FencedError):
         handler.process(cast(DataFrame, None), CurrentBatch.newest(store))
     assert calls == [7]
+
+
+def a_share_of(store: SourceStore, most: str) -> SourceOptions:
+    given = {"streamName": "orders", "applicationName": store.layout.application, "zookeeper.hosts": "z"}
+    return SourceOptions.parse({**given, "maxFailedShare": most})
+
+
+def test_a_plain_function_that_refuses_nothing_counts_its_records_for_a_share(
+    store: SourceStore, turns: Turns
+) -> None:
+    fresh = sum(turns.pin(shard).fresh for shard in (A, B))
+    plain = reliable._Plain(reliable._Writer(lambda rows, txid: None))
+    handler = BatchHandler(a_share_of(store, "0.5"), plain, 0)
+    verdict = plain(cast(DataFrame, None), CurrentBatch.newest(store), handler)
+    assert verdict == Verdict()
+    assert verdict.fresh == fresh > 0
+
+
+def test_records_that_are_done_count_among_those_of_which_a_share_fails(
+    store: SourceStore, turns: Turns
+) -> None:
+    options = a_share_of(store, "0.5")
+    bad = Verdict({B: tuple(NotDone(str(at), str(at), 1, "ValueError: 1") for at in range(1, 10))}, 10)
+    few = Verdict({B: tuple(NotDone(str(at), str(at), 1, "ValueError: 1") for at in range(1, 5))}, 5)
+    verdicts = iter([few, Verdict({}, 20), few, Verdict({}, 20), bad])
+    handler = BatchHandler(options, lambda *_: next(verdicts), 0, sleep=lambda _: None)
+    handler._opened = store
+    epoch = CurrentBatch.newest(store).epoch
+    for txid in range(8, 12):
+        store.batches.put(plan(txid), epoch)
+        handler.process(cast(DataFrame, None), CurrentBatch.newest(store))
+    store.batches.put(plan(12), epoch)
+    with pytest.raises(FailedShareError, match="9 of 10 new records failed"):
+        handler.process(cast(DataFrame, None), CurrentBatch.newest(store))
+    verdicts = iter([Verdict({}, 20)])
+    assert (noted := store.failing.get(fresh=True)) is not None
+    assert noted.failed == 9
+    handler.process(cast(DataFrame, None), CurrentBatch.newest(store))
+    assert (noted := store.failing.get(fresh=True)) is not None
+    assert noted.failed == 0
 
 
 def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_just_before(
