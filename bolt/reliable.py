@@ -23,10 +23,13 @@ from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.tracking import Tracking, pins_of_read, run_frame
 from kinesis_trident.bolt.tracking.verdict import Verdict
+from kinesis_trident.checkpoint.model.message_id import MessageId
+from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
 from kinesis_trident.spout.spark_plan import source_of
+from kinesis_trident.tracker.runs import Runs
 
 Write = Callable[..., object]
 
@@ -297,12 +300,26 @@ def foreach_batch(
 
 
 def _without_excluded(rows: DataFrame, batch: CurrentBatch) -> DataFrame:
-    """Return the rows without those that a published outcome excludes by message id."""
+    """Return the rows without those that a published outcome excludes, by message id: they may have nothing else."""
     verdict = batch.verdict
     if verdict is None:
         return rows
-    ids = [batch.first_of(shard, piece) for shard, pieces in verdict.not_done.items() for piece in pieces]
-    return rows.where(~F.col(MESSAGE_ID).isin(ids))
+    alone, several, source = list[str](), dict[str, Runs[NotDone]](), batch.facts.source_of
+    for shard, pieces in verdict.not_done.items():
+        alone += [batch.first_of(shard, piece) for piece in pieces if piece.count == 1]
+        # Operators have made the outcome, before the query became one without them.
+        several[source(shard)] = Runs([piece for piece in pieces if piece.count > 1])
+    others = rows.where(~F.col(MESSAGE_ID).isin(alone))
+    if not any(map(len, several.values())):
+        return others
+
+    def is_excluded(text: str) -> bool:
+        named = MessageId.find(text)
+        if named is None or named.source not in several:
+            return False
+        return several[named.source].find_holder(named.last.order) is not None
+
+    return others.where(~F.udf(is_excluded, "boolean", useArrow=False)(F.col(MESSAGE_ID)))
 
 
 def _spark_schema(steps: tuple[Step, ...], carry: tuple[str, ...]) -> StructType:

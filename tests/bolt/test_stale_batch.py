@@ -15,8 +15,9 @@ from kinesis_trident.bolt.errors import StaleBatchError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.reliable import _Plain, _Writer
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from kinesis_trident.checkpoint.model.nodes import Pin, Plan, SettledNode
+from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan, SettledNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA, Segment, TurnRows
@@ -91,6 +92,16 @@ def batch(options: SourceOptions, spark: SparkSession) -> Batch:
 def test_rows_are_handed_over_whatever_spark_calls_what_it_reads_them_with(batch: Batch) -> None:
     batch.process(batch.rows(batch.epoch), 0)
     assert batch.written == [(7, EACH)]
+
+
+def test_a_plain_query_hands_over_no_record_that_the_query_with_operators_before_it_has_failed(
+    batch: Batch,
+) -> None:
+    """Its operators have failed neighbours, which come again together: one piece of the outcome."""
+    pieces = NotDone("3", "6", 4, "a"), NotDone("9", "9", 1, "b"), NotDone("12", "14", 3, "c", "11")
+    CurrentBatch.newest(batch.store).publish(Verdict({SHARD: pieces}))
+    batch.process(batch.rows(batch.epoch), 0)
+    assert batch.written == [(7, EACH - 8)]
 
 
 def test_sinks_learn_whose_batch_it_is_and_each_attempt_is_another_one(batch: Batch) -> None:
