@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 _LEAST_RATE = 64 * 1024
@@ -50,14 +51,14 @@ class Patience:
         self._clock = clock
         self._since = clock()
 
-    def excuse(self, seconds: float) -> None:
-        """Leave out time in which nothing was to be sent."""
-        self._since = min(self._clock(), self._since + seconds)
+    def excuse(self, seconds: float, since: float) -> float:
+        """Return from when the time of one of several counts, up to now `since`, without some seconds."""
+        return min(self._clock(), max(self._since, since) + seconds)
 
     def renew(self) -> None:
         """Restart the time: a record was accepted, or is sent for the first time."""
         self._since = self._clock()
 
-    def is_spent(self) -> bool:
-        """Return whether it is time to give up."""
-        return self._clock() - self._since >= self.seconds
+    def is_spent(self, since: float = -math.inf) -> bool:
+        """Return whether it is time to give up; `since`: from when the time counts at most."""
+        return self._clock() - max(self._since, since) >= self.seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -84,6 +85,7 @@ class Tries:
     jitter: Callable[[float, float], float] = random.uniform
     refusals: int = 0
     _stuck: int = 0
+    _since: float = -math.inf
 
     def begin(self) -> None:
         """Start with another request."""
@@ -108,13 +110,21 @@ class Tries:
         )
         return ThrottledError(msg)
 
+    def excuse(self, seconds: float) -> None:
+        """Leave out time in which these had nothing to send; it counts for others."""
+        self._since = self.patience.excuse(seconds, self._since)
+
+    def is_spent(self) -> bool:
+        """Return whether it is time to give up."""
+        return self.patience.is_spent(self._since)
+
     def wait_after(self, error: KinesisError) -> float:
         """Return the seconds until the next try.
 
         Raises:
             KinesisError: `error`, because nothing was accepted for as long as `patience` allows.
         """
-        if self.patience.is_spent():
+        if self.is_spent():
             raise lasting_error(error) from error
         return self.jitter(0.0, min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._stuck - 1, 9)))
 

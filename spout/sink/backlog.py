@@ -188,7 +188,7 @@ class Backlog:
         for home, (accepted, back_again) in counts.items():
             self.target.busy.settle(home, accepted, back_again, now)
         failure, self._again = self.tries.learn(results), now
-        if failure is not None and (is_held_up or self.tries.patience.is_spent()):
+        if failure is not None and (is_held_up or self.tries.is_spent()):
             self._again += self.tries.wait_after(failure)
         return is_elsewhere
 

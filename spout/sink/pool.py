@@ -247,7 +247,7 @@ class WritePool:
         known = target.stream.shards_of_keys(listing=packs)
         with self._lock:
             request = backlog.take(known, packs=packs)
-        if not len(request) or not self._keep_pace(request):
+        if not len(request) or not self._keep_pace(backlog, request):
             return False
         try:
             results = target.send(request)
@@ -259,12 +259,13 @@ class WritePool:
         with self._lock:
             return backlog.settle(results, known)
 
-    def _keep_pace(self, request: Entries) -> bool:
+    def _keep_pace(self, backlog: Backlog, request: Entries) -> bool:
         """Wait until the rates allow a request; return whether it is still to be sent."""
-        seconds = (
-            0.0 if self._pacing is None else self._pacing.reserve(len(request), request.size, self._clock())
-        )
-        if seconds > 0:
-            self._wait(self._stop, seconds)
-            self._patience.excuse(seconds)
+        if self._pacing is not None:
+            count, size = len(request), request.size
+            seconds = self._pacing.reserve(count, size, self._clock())
+            if seconds > 0:
+                self._wait(self._stop, seconds)
+                # In the rest of the wait other requests were sent: if all are refused, that does not go on for ever.
+                backlog.tries.excuse(min(seconds, self._pacing.seconds(count, size)))
         return not self._stop.is_set()

@@ -84,10 +84,13 @@ class Pacing:
             max(1, int(min(REQUEST_RECORDS, self._records))), max(1, int(min(REQUEST_BYTES, self._size)))
         )
 
+    def seconds(self, records: int, size: int) -> float:
+        """Return the time that a request takes up."""
+        return max(records / self._records, size / self._size)
+
     def reserve(self, records: int, size: int, now: float) -> float:
         """Reserve the time of a request; return how long to wait before it is sent."""
-        seconds = max(records / self._records, size / self._size)
         with self._lock:
             start = max(now, self._free)
-            self._free = start + seconds
+            self._free = start + self.seconds(records, size)
         return start - now

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,13 @@ from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError, Unavailable
-from kinesis_trident.spout.kinesis.put_entries import REQUEST_BYTES, REQUEST_RECORDS, Entries, Entry
+from kinesis_trident.spout.kinesis.put_entries import (
+    REQUEST_BYTES,
+    REQUEST_RECORDS,
+    Entries,
+    Entry,
+    RequestBound,
+)
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.sink.backlog import Backlog
 from kinesis_trident.spout.sink.known_stream import KnownStream
@@ -377,6 +384,26 @@ def test_a_rate_is_kept_over_all_requests_and_refused_records_count() -> None:
     again = sum(count for _, count in sends) - 2000
     assert again == sends[1][1]
     assert time() - began >= (2000 + again - 100) / 100
+
+
+def test_a_paced_stream_that_takes_nothing_is_given_up_however_many_requests_wait_at_once() -> None:
+    """The waits of 32 requests, one after the other in the stream's time, overlap in that of the write."""
+    waits = 0
+
+    def wait(what: Waitable, seconds: float) -> object:
+        nonlocal waits
+        if isinstance(what, threading.Event):
+            waits += 1
+            assert waits < 300, "it is tried for ever"
+        return what.wait(seconds)
+
+    pacing = Pacing(5, 10**9)
+    target = StreamTarget(lambda some: [THROTTLED] * len(some), unlisted(), bound=RequestBound(1))
+    with (
+        pytest.raises(ThrottledError, match="1 of 1 records were refused"),
+        WritePool(32, Patience(0.5, monotonic), pacing=pacing, wait=wait) as pool,
+    ):
+        pool.add(target, parts(rows(200, 200), 200))
 
 
 def test_a_rate_of_bytes_cuts_a_request_into_what_a_second_allows() -> None:
