@@ -129,7 +129,7 @@ def _tell_without(name: str, story: Story, drawing: Callable[[Story], str]) -> l
         return _filled(f"Without this rule alone nothing is broken in any state ({world}).")
     others = " and ".join(f"[`{one}`](#{one})" for one in story.without.split(",") if one != name)
     if others and not story.without.startswith(name):
-        return _filled(f"Without this rule and {others} something is: the story is told there.")
+        return _filled(f"Without this rule and {others} something is broken: the story is told there.")
     dropped = f"Without this rule and {others}" if others else "Without this rule"
     return [*_filled(f"{dropped} ({world}): {story.words}"), *_drawn(story, drawing)]
 

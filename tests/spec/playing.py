@@ -28,13 +28,16 @@ from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
+from kinesis_trident.spout.engines import Engine
 from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.planner.run import SourceRun
 from spec.bounds import Bounds
 from spec.seen import Event
 
 __all__ = ["Playing"]
 
 _DONE = {
+    r"starts with .*; plans": "plans",
     r"starts with": "starts",
     r"Spark logs": "log",
     r"stores the plan": "stores",
@@ -58,7 +61,7 @@ _NODES = {
 }
 
 
-_ASIDE = ("starts", "ready", "says")
+_ASIDE = ("starts", "plans", "ready", "says")
 _SETTLING = ("pins", "settled")
 """What a run does on its way to what a line says; settling pins what nobody has read."""
 
@@ -275,7 +278,7 @@ class Playing:
             self.world.now += 30_000
             dice = Dice(random.Random(1))
             mine = _Life(
-                lambda: self._note("starts"),
+                self._note,
                 self.world, actor, log, self.world.options(shardsPerTask="1"), schedule.start, drive,
                 protocol="4.2", batches=batches, dice=(dice, dice, dice), rng=random.Random(1),
             )  # fmt: skip
@@ -327,15 +330,23 @@ class _Scripted(Schedule):
 
 
 class _Life(Life):
-    """A life that tells when it reads Spark's log."""
+    """A life that tells when it reads Spark's log, and when it has planned a batch."""
 
-    def __init__(self, tell: Callable[[], None], *given: Any, **more: Any) -> None:
+    def __init__(self, tell: Callable[[str], None], *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self._tell = tell
 
-    def _go_on(self, *given: Any) -> None:
-        self._tell()
-        super()._go_on(*given)
+    def _go_on(self, run: SourceRun, engine: Engine, driver: Driver) -> None:
+        latest = engine.latest
+
+        def planning(*given: Any) -> Any:
+            planned = latest(*given)
+            self._tell("plans")
+            return planned
+
+        engine.latest = planning  # type: ignore[method-assign]
+        self._tell("starts")
+        super()._go_on(run, engine, driver)
 
 
 class _Refusing(Judging):

@@ -73,7 +73,7 @@ def watching() -> Iterator[list[Event]]:
 
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, value)
-            if name == "committed" and running[0]:
+            if name == "committed" and running[0] and hasattr(self.offsets, "log"):
                 events.append(Event(running[0], "commit", log=self.seen()))
 
         def seen(self) -> SeenLog:
