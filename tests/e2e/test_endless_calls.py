@@ -13,8 +13,9 @@ from stage import AVAILABLE_NOW, Stage, Taken, ended
 
 from kinesis_trident import BasicBolt, KinesisSpout, TopologyBuilder, Tuple, string_scheme
 from kinesis_trident.bolt.tracking import current_batch
+from kinesis_trident.console.figures import HomeFacts
+from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import take_snapshot
-from kinesis_trident.console.status import find
 from kinesis_trident.trident import Count, Function, MemoryMapState, TridentTopology
 
 TEXTS = ["one", "two", "poison", "three", "four poison", "five"]
@@ -109,7 +110,9 @@ def test_without_the_option_the_function_is_named(stage: Stage) -> None:
         taken = Taken()
         query = stage.start(stage.parsed(parse), taken)
         stage.until(lambda: _slow(stage) == ["parse in map"], "the note")
-        (finding,) = [one for one in find(take_snapshot(stage.store), 0) if one.code == "slow-call"]
+        (finding,) = [
+            one for one in find(HomeFacts(take_snapshot(stage.store), 0)) if one.code == "slow-call"
+        ]
         assert "waits for one call of parse in map, which has not ended for" in finding.sentence
         assert re.search(r"with [1-6] records? of shardId-", finding.sentence)
         gate.touch()

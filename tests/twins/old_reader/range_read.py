@@ -71,7 +71,7 @@ class OldRangeRead(_RangeRead):
                 raise
             info = self._kinesis.describe(part.stream)
             what = describe_gone_in_batch(info, part.shard, str(pager.position), str(part.end))
-            self._losses.report(what, f"{part.stream}/{part.shard}", expired=may_have_expired(info))
+            self._losses.report(what, expired=may_have_expired(info))
             return True
 
     def _read(self, pager: Pager) -> Rows:
