@@ -174,8 +174,8 @@ class SourceState:
         Raises:
             DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
         """
-        before = self.shards
-        lineage = self.keeper.list_all(before, self.sights) if everything else self.keeper.list_new(before)
+        before, keeper, unread = self.shards, self.keeper, self._forgetting.unread
+        lineage = keeper.list_all(before, self.sights, unread) if everything else keeper.list_new(before)
         new = sorted(lineage.keys() - before.states.keys())
         states = {shard: self._forgetting.begin(shard, lineage[shard]) for shard in new}
         after = replace(before, states={**before.states, **states}, lineage=lineage)

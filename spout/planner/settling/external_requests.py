@@ -247,10 +247,8 @@ def apply_requests(
             tally = tally.add(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
             unknown = counts.unknown
         if unknown:
-            what = (
-                f"{unknown} of the records to {op} were never read: their positions are beyond {after.high}"
-            )
-            log.warning("shard %s: %s", shard, what)
+            what = f"were never read: their positions are beyond {after.high}"
+            log.warning("shard %s: %d of the records to %s %s", shard, unknown, op, what)
     return after, tally, unreadable
 
 

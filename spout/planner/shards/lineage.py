@@ -31,26 +31,27 @@ def start_lineage(
 
 
 def merge_listing(
-    lineage: Lineage, listed: Sequence[Shard], start: Position = TRIM_HORIZON
+    lineage: Lineage, listed: Sequence[Shard], start: Position = TRIM_HORIZON, unread: Collection[str] = ()
 ) -> dict[str, ShardLineage]:
     """Return the lineage after a full listing: new shards as `add_new_shards` adds them, removed ones are forgotten.
 
     A shard missing from the listing is forgotten even if it was not drained: nothing is left to read.
     """
     names = {shard.id for shard in listed}
-    return {shard: node for shard, node in add_new_shards(lineage, listed, start).items() if shard in names}
+    return {s: node for s, node in add_new_shards(lineage, listed, start, unread).items() if s in names}
 
 
 def add_new_shards(
-    lineage: Lineage, listed: Sequence[Shard], start: Position = TRIM_HORIZON
+    lineage: Lineage, listed: Sequence[Shard], start: Position = TRIM_HORIZON, unread: Collection[str] = ()
 ) -> dict[str, ShardLineage]:
     """Return the lineage after a listing of new shards: they start at TRIM_HORIZON, and their parents are closed.
 
     The listing may name known shards too, for a server without a filter. `start`: of those without a known ancestor.
+    `unread`: those that another listing has lacked, of whose descendants some may be known.
     """
     # A listing of before a known shard has what it came from, and not the shard itself.
     parents = parents_of(lineage) | {shard.id: shard.parents for shard in listed}
-    behind = ancestors(parents, lineage)
+    behind = ancestors(parents, lineage).difference(unread)
     new = {
         shard.id: _make_lineage(
             shard, start if ancestors(parents, [shard.id]).isdisjoint(lineage) else TRIM_HORIZON

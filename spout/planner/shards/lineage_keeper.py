@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -87,7 +87,7 @@ class LineageKeeper:
             lineage |= add_new_shards(known, listed, self._start_of_new(stream, known, shards.lineage))
         return self._put(lineage, shards.lineage)
 
-    def list_all(self, shards: Shards, sights: Sights) -> Lineage:
+    def list_all(self, shards: Shards, sights: Sights, unread: Collection[str]) -> Lineage:
         """List all shards; add new ones and drop removed ones. `sights`: say which losses were reported.
 
         Raises:
@@ -96,7 +96,7 @@ class LineageKeeper:
         before, lineage = shards.lineage, dict(shards.lineage)
         for stream, known in self._iterate_active(before):
             listed = self._streams.list_shards(stream)
-            found = merge_listing(known, listed, self._start_of_new(stream, known, before))
+            found = merge_listing(known, listed, self._start_of_new(stream, known, before), unread)
             lineage = {shard: node for shard, node in lineage.items() if shard not in known}
             lineage |= found | self._find_unlisted(known, found)
         for shard in before.keys() - lineage.keys():
@@ -276,9 +276,5 @@ class LineageKeeper:
 
 def _choose_filter(start: Position | None, info: StreamInfo) -> Since | None:
     """Return the filter of a first listing: if all shards start alike, those closed before are left out."""
-    match start:
-        case TrimHorizon():
-            return start
-        case AtTimestamp(time) if time <= info.server_time:
-            return start
-    return None
+    is_to_come = isinstance(start, AtTimestamp) and start.time > info.server_time
+    return start if isinstance(start, TrimHorizon | AtTimestamp) and not is_to_come else None

@@ -108,11 +108,15 @@ class Forgetting:
         self._epoch = epoch
         self._missed: dict[str, ShardState] = missed
 
+    @property
+    def unread(self) -> set[str]:
+        """Return the shards that a listing has lacked before they were read to their end."""
+        return {name for name, one in self._missed.items() if not isinstance(one.position, ShardEnd)}
+
     def begin(self, shard: str, node: ShardLineage) -> ShardState:
         """Return the state of a shard that is listed, and was not before: as it stood if a listing has lacked it."""
         was = ShardState(parse_position(node.start))
-        known = self._missed.get(shard, was)
-        return was if isinstance(known.position, ShardEnd) else replace(known, start=was.start)
+        return replace(self._missed[shard], start=was.start) if shard in self.unread else was
 
     def forget(self, shards: Shards) -> Shards:
         """Remove the shards that a full listing lacks, and their nodes; dead letters stay counted, for each stream.

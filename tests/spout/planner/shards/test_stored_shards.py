@@ -195,6 +195,28 @@ def test_a_shard_that_is_back_with_the_next_listing_goes_on_where_it_stood(
     assert query.run._state.shards.states[A].checkpoint == query.store.shards.checkpoints()[A]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_parent_with_unread_records_that_is_back_with_the_next_listing_goes_on_too(
+    lives: Lives, restarts: bool
+) -> None:
+    kinesis = Forgetful()
+    query = lives.begin(kinesis, failOnDataLoss="false")
+    kinesis.put(A, b"1")
+    assert numbers(query.drain()) == [1]
+    kinesis.put(A, b"2")
+    kinesis.put(kinesis.split(A)[0], b"3")
+    listed_again(query)
+    kinesis.lacks, kinesis.reads = frozenset([A]), False
+    listed_again(query)
+    assert A not in query.run._state.shards.states
+    if restarts:
+        query.end()
+        query = lives.begin(kinesis, query.checkpoint, failOnDataLoss="false")
+    kinesis.lacks = frozenset()
+    listed_again(query)
+    assert sorted(numbers(query.drain())) == [2, 3]
+
+
 def test_requests_for_a_forgotten_shard_stay_until_they_are_taken_in(lives: Lives) -> None:
     kinesis = MemoryKinesis()
     query = lives.begin(kinesis)
