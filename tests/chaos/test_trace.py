@@ -27,9 +27,8 @@ def test_a_job_takes_the_steps_of_the_specification(job: Traced) -> None:
     assert steps >= 25
 
 
-@pytest.mark.parametrize("name", ["batches", "acks", "checkpoints", "judging", "settled"])
-def test_a_job_without_one_of_its_writes_is_refused(job: Traced, name: str) -> None:
-    """All but the last one, after which nothing is seen."""
+def require_each(job: Traced, name: str) -> None:
+    """Refuse a job without one of its writes: of all but the last one, after which nothing is seen."""
     last = job.transactions[-1]
     made = [
         one
@@ -40,6 +39,11 @@ def test_a_job_without_one_of_its_writes_is_refused(job: Traced, name: str) -> N
     for one in made:
         left = [other for other in job.transactions if other != one]
         assert follow_job(job._replace(transactions=left))[1], one
+
+
+@pytest.mark.parametrize("name", ["batches", "acks", "checkpoints", "judging", "settled"])
+def test_a_job_without_one_of_its_writes_is_refused(job: Traced, name: str) -> None:
+    require_each(job, name)
 
 
 def test_a_job_that_writes_other_rows_is_refused(job: Traced) -> None:
@@ -53,6 +57,27 @@ def test_a_job_that_goes_on_without_a_commit_of_spark_is_refused(job: Traced) ->
     for one in [entry for entry in job.entries[:-1] if not entry.offset]:
         left = [other for other in job.entries if other != one]
         assert follow_job(job._replace(entries=left))[1], one
+
+
+MATRIX_TRACE = Path(__file__).with_name("matrix_trace.json")
+"""Of tests/e2e/chaos_cells.py, `spout=opaque`: the driver is killed in a batch, and retention takes a part of that."""
+
+
+@pytest.fixture(scope="module")
+def expired() -> Traced:
+    return msgspec.json.decode(MATRIX_TRACE.read_bytes(), type=Traced)
+
+
+def test_a_job_whose_records_expire_takes_the_steps_of_the_specification(expired: Traced) -> None:
+    assert any(numbers for _, numbers in expired.trimmed)
+    steps, refused = follow_job(expired)
+    assert refused == ""
+    assert steps >= 40
+
+
+@pytest.mark.parametrize("name", ["acks", "checkpoints", "judging", "settled"])
+def test_a_job_whose_records_expire_is_refused_without_one_of_its_writes(expired: Traced, name: str) -> None:
+    require_each(expired, name)
 
 
 @pytest.fixture(scope="module")

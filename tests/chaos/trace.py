@@ -54,6 +54,7 @@ class Traced(NamedTuple):
         records: the shard and the sequence number of each record.
         parents: of each shard.
         tries: deliveries before a dead letter.
+        trimmed: when retention took records, and which.
     """
 
     home: str
@@ -64,6 +65,7 @@ class Traced(NamedTuple):
     records: Mapping[int, tuple[str, int]]
     parents: Mapping[str, Sequence[str]]
     tries: int
+    trimmed: Sequence[tuple[float, tuple[int, ...]]] = ()
 
 
 def read_spark(checkpoints: Iterable[Path]) -> list[SparkEntry]:
@@ -134,7 +136,7 @@ class _Tracer:
     def events(self) -> list[Event]:
         """Return what the job has done, in an order that it can have had."""
         self._read_writes()
-        seen = sorted([*self._logged(), *self._written()], key=lambda one: one.at)
+        seen = sorted([*self._logged(), *self._written(), *self._trimmed()], key=lambda one: one.at)
         found, begun = list[Event](), set[str]()
         for number, (at, who, nodes) in enumerate(self._writes):
             while seen and (seen[0].at < at or any(one.upto <= number for one in seen)):
@@ -222,3 +224,8 @@ class _Tracer:
             outcomes = (n for n, (_, by, nodes) in enumerate(self._writes) if by == who and path in nodes)
             event = Event(who, "write", written=(txid, epoch, numbers))
             yield _Seen(at, event, next(outcomes, len(self._writes)))
+
+    def _trimmed(self) -> Iterator[_Seen]:
+        """Return what retention has taken; nothing follows from that."""
+        for at, numbers in self._job.trimmed:
+            yield _Seen(at, Event("", "trim", written=(0, 0, tuple(numbers))), len(self._writes))

@@ -9,9 +9,11 @@ every victim at every point, and draws the picture that is compared with this ru
 from __future__ import annotations
 
 import pytest
+from chaos.trace import Traced
 from chaos_picture import PICTURE, draw, verdicts
-from crashed_topologies import CRASHES, Cell, Chaos, Crash, Outcome, Point, Victim, deviations
+from crashed_topologies import CRASHES, Cell, Chaos, Crash, Outcome, Point, Victim, deviations, refusals
 from kazoo.client import KazooClient
+from matrix import SPOUTS
 from servers import RedisServer
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -30,17 +32,23 @@ DEATHS = [Crash(Victim.DRIVER, Point.DURING), Crash(Victim.EXECUTOR, Point.PINNI
 
 
 @pytest.fixture(scope="module")
-def outcomes(
+def job(
     zookeeper: EmbeddedZooKeeper,
     keeper: KazooClient,
     redis_server: RedisServer,
     tmp_path_factory: pytest.TempPathFactory,
-) -> list[Outcome]:
-    """Return what every crash has done to every cell."""
+) -> tuple[list[Outcome], dict[str, Traced]]:
+    """Return what every crash has done to every cell, and what is left of the steps."""
     assert set(DEATHS) <= set(CRASHES)
     folder = tmp_path_factory.mktemp("chaos")
     with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
-        return Chaos(folder, kinesis, keeper, zookeeper.hosts, redis_server.url).outcomes(DEATHS)
+        chaos = Chaos(folder, kinesis, keeper, zookeeper.hosts, redis_server.url)
+        return chaos.outcomes(DEATHS), chaos.traces(zookeeper._folder)
+
+
+@pytest.fixture
+def outcomes(job: tuple[list[Outcome], dict[str, Traced]]) -> list[Outcome]:
+    return job[0]
 
 
 def test_a_cell_that_promises_it_is_exact(outcomes: list[Outcome]) -> None:
@@ -57,3 +65,11 @@ def test_the_picture_in_the_docs_says_what_was_seen(outcomes: list[Outcome]) -> 
     drawn = verdicts(PICTURE.read_text())
     assert {key: drawn[key] for key in seen} == seen
     assert verdicts(draw(outcomes)) == seen
+
+
+def test_the_topologies_take_the_steps_of_the_specification(
+    job: tuple[list[Outcome], dict[str, Traced]],
+) -> None:
+    _, traces = job
+    assert len(traces) == len(SPOUTS)
+    assert refusals(traces) == {}

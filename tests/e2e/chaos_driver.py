@@ -29,6 +29,9 @@ from kinesis_trident.trident.stores.redis import RedisState
 FAILS_FIRST = "!"
 """The end of a record that fails at its first delivery."""
 
+CHECKPOINTS = "spark-checkpoint"
+"""The folder below that of the job, with a Spark checkpoint for each topology."""
+
 
 class Word(Function):
     """The record's word."""
@@ -207,7 +210,7 @@ def main() -> None:
             .persistent_aggregate(SideBySide(*states), Count(), ["count"])
             .parallelism_hint(1)
         )
-        topologies[str(folder / "spark-checkpoint" / name)] = topology
+        topologies[str(folder / CHECKPOINTS / name)] = topology
     start(topologies)
     spark.streams.resetTerminated()
     assert len(spark.streams.active) == len(topologies)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from chaos_picture import PICTURE, draw
-from crashed_topologies import CRASHES, Chaos, Outcome, Victim, deviations
+from crashed_topologies import CRASHES, Chaos, Outcome, Victim, deviations, refusals
 from kazoo.client import KazooClient
 from matrix import SPOUTS, STATES
 from servers import RedisServer
@@ -44,7 +44,9 @@ def test_deaths(
     with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
         chaos = Chaos(folder, kinesis, keeper, zookeeper.hosts, redis_server.url)
         outcomes = chaos.outcomes(JOBS[job])
+        traces = chaos.traces(zookeeper._folder)
     cache.set(f"chaos/{job}", msgspec.to_builtins(outcomes))
+    assert refusals(traces) == {}
 
 
 def test_the_cells_are_what_is_documented(cache: pytest.Cache) -> None:

@@ -8,6 +8,7 @@ spared both.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,10 @@ from functools import cached_property
 from pathlib import Path
 
 import psutil
-from chaos_driver import FAILS_FIRST
+from chaos.evidence import created, read_parents
+from chaos.trace import Traced, follow_job, read_spark
+from chaos.zookeeper_log import Transaction, read_transactions
+from chaos_driver import CHECKPOINTS, FAILS_FIRST
 from gates import PINNING, Gates, Stop
 from harness import layout_of
 from kazoo.client import KazooClient
@@ -29,8 +33,9 @@ from kinesis_trident.spout.testing import ScriptedKinesis
 from kinesis_trident.trident.build.checks import EXACTLY_ONCE
 from kinesis_trident.trident.stores.redis import RedisState
 
-__all__ = ["CRASHES", "Cell", "Chaos", "Crash", "Outcome", "Point", "Victim", "deviations"]
+__all__ = ["CRASHES", "Cell", "Chaos", "Crash", "Outcome", "Point", "Victim", "deviations", "refusals"]
 
+RETRY_LIMIT = 3
 WORDS = [f"word-{n}" for n in range(8)]
 SHARDS = 2
 
@@ -121,6 +126,12 @@ def deviations(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
+def refusals(traces: Mapping[str, Traced]) -> dict[str, str]:
+    """Return what the specification does not have of the steps of topologies, of which each has taken some."""
+    followed = {spout: follow_job(trace) for spout, trace in traces.items()}
+    return {spout: refused for spout, (steps, refused) in followed.items() if refused or not steps}
+
+
 class Topology:
     """A job as a test knows it; its stream and application are called `name`."""
 
@@ -133,6 +144,8 @@ class Topology:
         self._keeper = keeper
         self._redis = redis
         self._last: dict[str, int] = {}
+        self._records: dict[int, tuple[str, int]] = {}
+        self._trimmed: list[tuple[float, tuple[int, ...]]] = []
         kinesis.create_stream(name, SHARDS)
         self._client = kinesis.client()
 
@@ -178,12 +191,16 @@ class Topology:
         assert not answer["FailedRecordCount"]
         for record in answer["Records"]:
             self._last[record["ShardId"]] = int(record["SequenceNumber"])
+            self._records[len(self._records)] = (record["ShardId"], int(record["SequenceNumber"]))
         words = Counter(text.rstrip(FAILS_FIRST) for _, text in texts)
         return words, [int(record["SequenceNumber"]) for record in answer["Records"]]
 
     def trim(self, through: int) -> None:
         """The first records of the first shard are past retention."""
-        self._kinesis.trim(self.name, self._kinesis.shards(self.name)[0], through)
+        first = self._kinesis.shards(self.name)[0]
+        gone = (n for n, (shard, at) in self._records.items() if shard == first and at <= through)
+        self._trimmed.append((time.time(), tuple(gone)))
+        self._kinesis.trim(self.name, first, through)
 
     def drained(self) -> bool:
         """Tell whether everything is done, and no batch is in hand."""
@@ -216,6 +233,20 @@ class Topology:
         values = factory.make_state({}, 0, 1).multi_get([(word,) for word in WORDS])
         return Counter({word: value or 0 for word, value in zip(WORDS, values, strict=True)})
 
+    def trace(self, transactions: Sequence[Transaction], begun: Sequence[float], checkpoint: Path) -> Traced:
+        """Return what it has left of its steps."""
+        return Traced(
+            home=f"/kinesis-trident/{self.name}/{self.name}@{created(self._client, self.name)}",
+            transactions=transactions,
+            lives=[(at, str(checkpoint)) for at in begun],
+            entries=read_spark([checkpoint]),
+            written=None,
+            records=self._records,
+            parents=read_parents(self._client, self.name),
+            tries=RETRY_LIMIT + 1,
+            trimmed=self._trimmed,
+        )
+
     @cached_property
     def store(self) -> SourceStore:
         """Its source in ZooKeeper."""
@@ -237,6 +268,7 @@ class Chaos:
         ]
         self._gates = Gates(folder / "gates")
         self._job = Lives(folder, HERE / "chaos_driver.py")
+        self._begun: list[float] = []
         self._asked = {
             "folder": str(folder),
             "redis": redis,
@@ -246,6 +278,7 @@ class Chaos:
                 "endpointUrl": kinesis.endpoint_url,
                 "zookeeper.hosts": hosts,
                 "startingPosition": "TRIM_HORIZON",
+                "retryLimit": str(RETRY_LIMIT),
                 "retryBackoff": "10ms..20ms x2",
                 "minFetchPeriod": "10ms",
                 # The task reads beyond what a look found.
@@ -267,6 +300,18 @@ class Chaos:
             ]
         finally:
             self._job.kill()
+
+    def traces(self, zookeeper: Path) -> dict[str, Traced]:
+        """Return what is left of the steps of each topology, by its spout, once the job has ended.
+
+        Args:
+            zookeeper: the folder of its server.
+        """
+        transactions = read_transactions([zookeeper])
+        folder = Path(self._asked["folder"]) / CHECKPOINTS
+        return {
+            one.spout: one.trace(transactions, self._begun, folder / one.name) for one in self._topologies
+        }
 
     def _crash(self, crash: Crash, then: Crash) -> list[Outcome]:
         """Put records, let the victim die with them in hand, let all of it end: what every cell has counted."""
@@ -321,6 +366,7 @@ class Chaos:
     def _live(self, crash: Crash) -> None:
         """Start the job, with an executor of its own process if that is to die; such a start takes longer."""
         master = "local-cluster[1,6,768]" if crash.victim is Victim.EXECUTOR else "local[6,4]"
+        self._begun.append(time.time())
         self._job.launch(self._asked | {"master": master}, {"KT_GATES": str(self._gates.folder)})
 
     def _drain(self) -> None:

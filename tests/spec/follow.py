@@ -35,6 +35,9 @@ NOT_FOLLOWED = {
 _MANY = 1000
 _DEPTH = 30
 
+_OF_NO_PARTS = (0, 0, ())
+"""What a plain query writes of a batch that somebody else has settled: it has no parts, and so no txid."""
+
 
 class RefusedError(Exception):
     """The specification has no such step."""
@@ -149,7 +152,7 @@ class _Follower:
         self._starts = 0
 
     def follow(self, events: Sequence[Event]) -> int:
-        matched, self._sees_writes = 0, any(event.written is not None for event in events)
+        matched, self._sees_writes = 0, any(event.what == "write" for event in events)
         for number, event in enumerate(events):
             who = event.who.partition("-")[0]
             if event.log is not None and event.what == "life":
@@ -199,6 +202,8 @@ class _Follower:
             if zk.batch is None and zk == old._replace(batch=None):
                 # What is settled is removed, in a multi of its own.
                 return False
+        elif event.written == _OF_NO_PARTS:
+            return False
         self._run_of(number, who, event)
         self._step(number, who, event, target)
         return True

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from servers import MariaDBServer, MemcachedServer, PostgresServer, RedisServer
 from thorough import cases
 
 from kinesis_trident.trident.maps import CachedMap
+from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.stores import MapStateFactory, StateType, StoreMap
 from kinesis_trident.trident.stores.dynamodb import DynamoDBByteStore, DynamoDBState
 from kinesis_trident.trident.stores.files import FileByteStore
 from kinesis_trident.trident.stores.memcached import MemcachedState
-from kinesis_trident.trident.stores.memory import MemoryByteStore
+from kinesis_trident.trident.stores.memory import MemoryByteStore, MemoryMapState
 from kinesis_trident.trident.stores.redis import RedisState
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer
 from kinesis_trident.trident.stores.sql import SqlState
@@ -31,6 +34,29 @@ def connecting(factory: type[MapStateFactory], target: str, **options: object) -
     """Connections of two factories in turn, as of two processes."""
     factories = {kind: cycle([factory(kind, target, **options) for _ in range(2)]) for kind in StateType}
     return lambda kind: next(factories[kind]).make_backing({})
+
+
+class NotedState(MemoryMapState):
+    """A state whose maps are kept."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.made: list[BackingMap[Any]] = []
+
+    def make_backing(self, conf: Mapping[str, Any]) -> BackingMap[Any]:
+        self.made.append(super().make_backing(conf))
+        return self.made[-1]
+
+
+@pytest.mark.parametrize("kind", StateType)
+def test_a_state_stands_on_the_map_that_its_factory_makes(kind: StateType) -> None:
+    factory = NotedState(kind, uuid.uuid4().hex)
+    state = factory.make_state({}, 0, 1)
+    (made,) = factory.made
+    state.begin_commit(1)
+    state.multi_put([("a",)], [1])
+    state.commit(1)
+    assert made.multi_get([("a",)]) != [None]
 
 
 class TestMemory(BackingMapConformance):

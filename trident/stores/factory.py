@@ -26,7 +26,7 @@ from kinesis_trident.trident.stores.options import MapOptions, options_of
 from kinesis_trident.trident.stores.ownership import Owner, StatePlace
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from kinesis_trident.trident.stores.storemap import StoreMap
-from kinesis_trident.trident.stores.task import StateTask
+from kinesis_trident.trident.stores.task import TASK, StateTask
 
 _MAPS: dict[StateType, Callable[[BackingMap[Any], Removals | None, Key], TransactionMap[Any]]] = {
     StateType.TRANSACTIONAL: TransactionalMap,
@@ -188,15 +188,12 @@ class MapStateFactory(StateFactory):
     ) -> StoredMap[Any]:
         """See `StateFactory.make_state`."""
         removed = self._in_process().removed
-        backing = self._backing(StateTask.of(conf).here(partition_index, num_partitions))
+        backing = self.make_backing({**conf, TASK: StateTask.of(conf).here(partition_index, num_partitions)})
         return map_state(backing, self.kind, self._options.global_key, removed)
 
     def make_backing(self, conf: Mapping[str, Any]) -> BackingMap[Any]:
-        """Make the map below a state, for your own states on this store."""
-        return self._backing(StateTask.of(conf))
-
-    def _backing(self, task: StateTask) -> BackingMap[Any]:
-        options = self._options
+        """Make the map below a state: of this factory, and of your own on this store."""
+        options, task = self._options, StateTask.of(conf)
         backing: BackingMap[Any] = StoreMap(
             self.store(),
             self._serializer,
