@@ -288,6 +288,21 @@ FAMILIES: dict[str, Family] = {
         ledger=once_unless_mixed,
         driver="changing",
     ),
+    "kinds-many": Family(
+        "as kinds, with several Spark checkpoints: new ones, and copies that go on side by side",
+        sink=FolderSink,
+        ledger=once_unless_mixed,
+        driver="changing",
+        checkpoints="new",
+    ),
+    "kinds-older": Family(
+        "as kinds, with Spark checkpoints of long ago, onCheckpointMismatch=continue",
+        lambda _: _GO_ON,
+        FolderSink,
+        once_unless_mixed,
+        driver="changing",
+        checkpoints="older",
+    ),
     "restored-folder": _restored(
         "ZooKeeper restored from a copy made at any step, a folder by txid and epoch, and what errors advise",
         FolderSink,
