@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import msgspec
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, KazooException, NoAuthError, NoNodeError
 from kazoo.security import ANYONE_ID_UNSAFE
 
 from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.run_status import StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.operations import REQUEST_LIMIT, explain_refusal
@@ -20,9 +23,9 @@ from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.common.visible_text import count_noun
-from kinesis_trident.console.lag import lag_of_stream
+from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.machine import Result, try_servers
-from kinesis_trident.console.snapshot import take_snapshot
+from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.console.text import duration, now_ms
 
@@ -45,7 +48,7 @@ class Examination:
 
     def __init__(self) -> None:
         self.stream: str | None = None
-        self._lags: dict[str, int | None] = {}
+        self._seen: dict[str, tuple[Snapshot, int]] = {}
 
     def of_zookeeper(self, target: Target, application: str | None) -> list[Result]:
         """Try ZooKeeper: to connect, to write, its clock, its health, and an application's nodes there."""
@@ -136,17 +139,8 @@ class Examination:
     def _compare(self, info: StreamInfo, before: int, after: int) -> Iterator[Result]:
         # The server says its time in whole seconds.
         yield clock_result("clock against Kinesis", before - 1000, info.server_time, after)
-        lag = self._lags.get(info.name)
-        if lag is not None:
-            left = info.retention_hours * 3_600_000 - lag
-            state = "failed" if left <= 0 else "warning" if left < lag else "ok"
-            age = f"the oldest unread record is {duration(lag)} old" if lag else "all is read"
-            yield Result(
-                "retention",
-                state,
-                f"{info.retention_hours} h, and {age}",
-                "raise the stream's retention, or read faster",
-            )
+        if info.name in self._seen:
+            yield from retention_result(*self._seen[info.name], info)
 
     def _health(self, client: KazooClient) -> Iterator[Result]:
         try:
@@ -247,7 +241,7 @@ class Examination:
                 + "start the query once with its login: it closes the nodes that are open",
             )
             snapshot = take_snapshot(store)
-            self._lags |= {one: lag_of_stream(snapshot, one, now_ms()) for one in streams}
+            self._seen |= dict.fromkeys(streams, (snapshot, now_ms()))
             yield Result(
                 "nodes",
                 "failed" if snapshot.problems else "ok",
@@ -337,6 +331,26 @@ def dry_run(client: Any, call: str, what: str, *, trusted: bool = False, **param
     except BotoCoreError as error:
         return Result(call, "failed", f"{what}: {error}", "")
     return Result(call, "ok", f"{what} (a dry run)")
+
+
+def retention_result(snapshot: Snapshot, now: int, info: StreamInfo) -> Iterator[Result]:
+    """Compare a stream's retention with its oldest unread record, if that is known; `now` is in epoch milliseconds."""
+    # What was left of a stream that is not read now expires too, and the status does not speak of it.
+    status = snapshot.status if info.name in snapshot.active else None
+    status = msgspec.structs.replace(
+        status or StatusNode(epoch=0, time=0), retention={info.name: info.retention_hours}
+    )
+    keys = {shard: snapshot.key_of(shard) for shard in snapshot.shard_ids}
+    shards = frozenset(shard for shard, key in keys.items() if key is not None and key.stream == info.name)
+    seen = replace(snapshot, status=status, active=(info.name,)).only(shards, [info.name])
+    facts = HomeFacts(seen, now)
+    lag, lefts = facts.lag_ms, [one.figures.retention_left_ms for one in facts.shards.values()]
+    if lag is not None:
+        left = min((left for left in lefts if left is not None), default=lag)
+        state = "ok" if left >= lag else "warning" if left else "failed"
+        age = f"the oldest unread record is {duration(lag)} old" if lag else "all is read"
+        said = f"{info.retention_hours} h, and {age}"
+        yield Result("retention", state, said, "raise the stream's retention, or read faster")
 
 
 def clock_result(name: str, before: int, theirs: int, after: int) -> Result:

@@ -1,4 +1,4 @@
-"""The figures of an application: how each is computed, and how it is shown beside its key in JSON. Pure."""
+"""The figures of an application and of its shards, as they are seen from outside: from its nodes and the time. Pure."""
 
 # Without annotations as texts: those of the figures have functions.
 
@@ -10,12 +10,12 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.facts import ShardFacts
-from kinesis_trident.checkpoint.model.run_status import Lag, StatusNode, lag_growth, rates, total_lag
-from kinesis_trident.checkpoint.model.standing import Share
+from kinesis_trident.checkpoint.model.facts import NO_FACTS, ShardFacts, facts_of
+from kinesis_trident.checkpoint.model.nodes import ShardLineage
+from kinesis_trident.checkpoint.model.run_status import Lag, Seen, StatusNode, lag_growth, rates, total_lag
+from kinesis_trident.checkpoint.model.standing import REFUSED, Looks, Share, cause_of, find_standing
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.finding import NO_LIMITS, Limits
-from kinesis_trident.console.lag import shard_facts
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import duration
 
@@ -35,7 +35,7 @@ class HomeFacts:
     @cached_property
     def shards(self) -> dict[str, ShardFacts]:
         """Return the figures of each shard, by name."""
-        return shard_facts(self.snapshot, self.now)
+        return {shard: _facts(self.snapshot, shard, self.now) for shard in self.snapshot.shard_ids}
 
     @cached_property
     def counted(self) -> dict[str, Lag]:
@@ -46,6 +46,11 @@ class HomeFacts:
     def figures(self) -> "HomeFigures":
         """Return the figures of all shards together."""
         return HomeFigures(**{key: figure.of(self) for key, figure in FIGURES.items()})
+
+    def inflight(self, shard: str) -> int:
+        """Return the records of a shard that are read and not done, with those of the batch in hand."""
+        one, pin = self.shards.get(shard, NO_FACTS), self.snapshot.pins.get(shard)
+        return one.figures.held + (pin.fresh if pin else 0)
 
     @property
     def lag_ms(self) -> int | None:
@@ -110,6 +115,54 @@ class HomeFacts:
         return f"shard{'s' if len(labels) > 1 else ''} {', '.join(labels)}"
 
 
+def _facts(snapshot: Snapshot, shard: str, now: int) -> ShardFacts:
+    node, held = snapshot.checkpoints.get(shard), snapshot.inflight.get(shard)
+    seen, key = _seen_of(snapshot, shard), snapshot.key_of(shard)
+    stream = key.stream if key is not None else ""
+    # Without any lineage it is not known which shards are listed.
+    listed = snapshot.shards.get(shard) if snapshot.shards else ShardLineage()
+    standing = find_standing(
+        listed, held, is_read=stream in snapshot.active, waits=_waits_for_parents(snapshot, shard, seen)
+    )
+    if standing.looks is Looks.NEVER:
+        # A status says of all shards that it does not name that they are at their tips: it means those that are read.
+        seen = Seen()
+    is_connected = snapshot.owner is not None
+    # A run that has ended reads nothing, of whatever shard: why it read no more of this one is over.
+    said = cause_of(seen.standing) if is_connected and snapshot.end(now) is None else None
+    causes = (REFUSED if seen.refused is not None else None, said)
+    return facts_of(
+        node,
+        held,
+        snapshot.dead_letters.get(shard),
+        seen,
+        standing.also(*(cause for cause in causes if cause is not None)),
+        snapshot.status.retention.get(stream) if snapshot.status is not None else None,
+        now,
+        is_looked_at=is_connected,
+    )
+
+
+def _seen_of(snapshot: Snapshot, shard: str) -> Seen:
+    """Return what the run has said of a shard, as far as it still holds: a batch may have moved the shard on since."""
+    status, node = snapshot.status, snapshot.checkpoints.get(shard)
+    if status is None:
+        return Seen()
+    seen = status.seen_of(shard)
+    is_past = node is not None and node.txid > status.settled
+    return Seen(refused=seen.refused, why=seen.why) if is_past else seen
+
+
+def _waits_for_parents(snapshot: Snapshot, shard: str, seen: Seen) -> bool:
+    """Return whether a shard is not begun, and no run says that it has looked at it: it is read after its parents."""
+    node, lineage = snapshot.checkpoints.get(shard), snapshot.shards.get(shard)
+    is_begun = node is not None and (node.txid > 0 or node.checkpoint is not None)
+    if lineage is None or is_begun or seen.seen is not None:
+        return False
+    parents = [snapshot.shards[parent] for parent in lineage.parents if parent in snapshot.shards]
+    return any(parent.state != "drained" for parent in parents)
+
+
 class Figure(NamedTuple):
     """A figure: how it is computed, and what the screen says after a number of records, also if that `may_be_zero`."""
 
@@ -119,8 +172,8 @@ class Figure(NamedTuple):
 
 
 def _sum(nodes: str, name: str, said: str = "", *, may_be_zero: bool = False) -> Figure:
-    find = attrgetter(nodes)
-    return Figure(lambda at: sum(getattr(one, name) for one in find(at).values()), said, may_be_zero)
+    find, value = attrgetter(nodes), attrgetter(name)
+    return Figure(lambda at: sum(map(value, find(at).values())), said, may_be_zero=may_be_zero)
 
 
 def _least(values: Iterable[int | None]) -> int | None:
@@ -136,9 +189,8 @@ def _unread(at: HomeFacts) -> int | None:
 
 
 def _inflight(at: HomeFacts) -> int:
-    pins, part = at.snapshot.pins, at.snapshot.part
-    fresh = sum(pin.fresh for shard, pin in pins.items() if part is None or shard in part)
-    return sum(one.held for one in at.shards.values()) + fresh
+    part = at.snapshot.part
+    return sum(map(at.inflight, at.shards.keys() | {*at.snapshot.pins} if part is None else part))
 
 
 class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,12 +223,16 @@ class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: Annotated[int | None, Figure(lambda at: _least(lag.seen_at for lag in at.counted.values()))]
     retention_left_ms: Annotated[
         int | None,
-        Figure(lambda at: _least(one.retention_left_ms for one in at.shards.values() if one.standing.expiry)),
+        Figure(
+            lambda at: _least(
+                one.figures.retention_left_ms for one in at.shards.values() if one.standing.expiry
+            )
+        ),
     ]
     inflight: Annotated[int, Figure(_inflight, "in flight", may_be_zero=True)]
-    retrying: Annotated[int, _sum("shards", "retrying", "waiting for a retry", may_be_zero=True)]
-    exhausted: Annotated[int, _sum("shards", "exhausted", "failed too often")]
-    unacked: Annotated[int, _sum("shards", "unacked", "not acked yet")]
+    retrying: Annotated[int, _sum("shards", "figures.retrying", "waiting for a retry", may_be_zero=True)]
+    exhausted: Annotated[int, _sum("shards", "figures.exhausted", "failed too often")]
+    unacked: Annotated[int, _sum("shards", "figures.unacked", "not acked yet")]
     dead_lettered: Annotated[int, _sum("snapshot.dead_letters", "count", "dead-lettered", may_be_zero=True)]
     dead_left: Annotated[int, _sum("snapshot.dead_letters", "left")]
     read: Annotated[int, _sum("snapshot.checkpoints", "read")]

@@ -121,15 +121,13 @@ def time_of_option(text: str) -> int:
         raise typer.BadParameter(msg) from None
 
 
-ZooKeeper = Annotated[
-    str,
-    typer.Option(
-        "--zookeeper",
-        envvar="KINESIS_TRIDENT_ZOOKEEPER",
-        metavar="HOSTS",
-        help="The option zookeeper.hosts of the query.",
-    ),
-]
+HOSTS = typer.Option(
+    "--zookeeper",
+    envvar="KINESIS_TRIDENT_ZOOKEEPER",
+    metavar="HOSTS",
+    help="The option zookeeper.hosts of the query.",
+)
+ZooKeeper = Annotated[str, HOSTS]
 Root = Annotated[str, typer.Option("--root", help="The option zookeeper.root of the query.")]
 Stream = Annotated[
     str | None,

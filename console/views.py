@@ -18,7 +18,6 @@ from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.dead_letter_replay import replay_of
 from kinesis_trident.console.figures import HomeFacts
-from kinesis_trident.console.lag import shard_facts
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import PendingRun, Run
 
@@ -42,6 +41,9 @@ _CHECKPOINTS = (
 
 _IF_ANY = {"sub", "standing", "blocked"}
 """Columns that are shown only if a shard has a value in them: the table is wide enough without them."""
+
+
+_LAG = ("lag_ms", "seen_at", "retention_left_ms")
 
 
 class LazyRows(Sequence[Row], Generic[T]):
@@ -86,9 +88,7 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
     facts = HomeFacts(snapshot, now)
     rows = []
     for shard, one in facts.shards.items():
-        node, held = snapshot.checkpoints.get(shard), snapshot.inflight.get(shard)
-        pin, lineage = snapshot.pins.get(shard), snapshot.shards.get(shard)
-        letters = snapshot.dead_letters.get(shard)
+        node, lineage = snapshot.checkpoints.get(shard), snapshot.shards.get(shard)
         rows.append(
             {
                 "shard": snapshot.label_of(shard),
@@ -97,14 +97,12 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
                 "sub": node.sub if node and node.sub >= 0 else None,
                 "position": node.position if node else lineage.start if lineage else None,
                 "txid": node.txid if node else None,
-                **_lag(one),
-                "inflight": one.held + (pin.fresh if pin else 0),
-                "retrying": one.retrying,
-                "dead_lettered": letters.count if letters else 0,
+                **_pick(one, *_LAG),
+                "inflight": facts.inflight(shard),
+                **_pick(one, "retrying", "dead_lettered"),
                 "connected": owner is not None,
                 "owner": f"{owner.host}:{owner.pid}" if owner else None,
-                "standing": one.standing.held_by,
-                "blocked": held.blocked if held else "",
+                **_pick(one, "standing", "blocked"),
             }
         )
     columns = tuple(name for name in _CHECKPOINTS if name not in _IF_ANY or any(map(itemgetter(name), rows)))
@@ -131,9 +129,9 @@ def inflight(snapshot: Snapshot, _now: int, *, failed: bool = True) -> View:
     return View(_title("in flight", snapshot), _progress(snapshot), columns, rows, snapshot.problems)
 
 
-def _lag(facts: ShardFacts) -> Row:
-    lag = facts.lag
-    return {"lag_ms": lag.ms, "seen_at": lag.seen_at, "retention_left_ms": facts.retention_left_ms}
+def _pick(facts: ShardFacts, *keys: str) -> Row:
+    """Return some figures of a shard by their names."""
+    return {key: getattr(facts.figures, key) for key in keys}
 
 
 def retry_reasons(snapshot: Snapshot, now: int) -> View:
@@ -236,7 +234,7 @@ def _replayed_row(node: DeadLettersNode, record: DeadLetterRecord) -> Row:
 
 def shards(snapshot: Snapshot, now: int) -> View:
     """Show the lineage: the parents of each shard, and how far it is read."""
-    facts = shard_facts(snapshot, now)
+    facts = HomeFacts(snapshot, now).shards
     rows = []
     for shard, lineage in sorted(snapshot.shards.items()):
         node = snapshot.checkpoints.get(shard)
@@ -247,7 +245,7 @@ def shards(snapshot: Snapshot, now: int) -> View:
                 "parents": list(map(snapshot.label_of, lineage.parents)),
                 "start": lineage.start,
                 "position": node.position if node else None,
-                **_lag(facts[shard]),
+                **_pick(facts[shard], *_LAG),
             }
         )
     columns = ("shard", "state", "parents", "start", "position", "lag_ms")

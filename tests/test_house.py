@@ -72,7 +72,7 @@ FLOORS = {
         "finding machine text",
         "target",
         "snapshot",
-        "changes lag scope",
+        "changes scope",
         "figures",
         "dead_letter_replay moving",
         "examination abandoning redelivery rules views",

@@ -4,46 +4,75 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
-from kinesis_trident.checkpoint.model.run_status import Lag, Seen, lag_of
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, DeadLettersNode, InflightNode
+from kinesis_trident.checkpoint.model.run_status import FRESH_MS, Lag, Seen, lag_of
 from kinesis_trident.checkpoint.model.standing import PLAIN, Share, Standing
 
 HOUR_MS = 3_600_000
 
 
-class ShardFacts(NamedTuple):
-    """What is known of one shard.
+class ShardFigures(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The figures of one shard: in JSON as a query's progress has them, for the console by their names here.
 
     Attributes:
-        standing: why it is not read, and what follows from that.
-        seen: what a run saw of it.
-        lag: the age of its oldest unread record.
+        lag_ms: the age of its oldest unread record; None if it is unknown.
+        seen_at: when its end was last looked at, in epoch milliseconds; None if it was not.
         retention_left_ms: until that record expires, 0 if it has; None if that is unknown, or would be no loss.
-        retrying: the records that failed and come back.
+        unacked: the records that are not acked yet, with ackMode=explicit.
+        retrying: those that failed and come back.
         exhausted: those that failed too often and are not dead-lettered yet.
-        unacked: those that are not acked yet, with ackMode=explicit.
+        dead_lettered: those that were dead-lettered or skipped, ever.
+        standing: why it is not read though it has not ended; empty if it is read.
+        blocked: which limit of what failed, or is not acked, it is at, and so reads nothing new; empty if none.
     """
 
-    standing: Standing
-    seen: Seen
-    lag: Lag
+    lag_ms: int | None = msgspec.field(name="behindMs")
+    seen_at: int | None
     retention_left_ms: int | None
-    retrying: int
-    exhausted: int
     unacked: int
+    retrying: int
+    exhausted: int = msgspec.field(name="dead")
+    dead_lettered: int
+    standing: str = ""
+    blocked: str = ""
 
     @property
     def held(self) -> int:
         """Return the number of records that are read and not done."""
         return self.retrying + self.exhausted + self.unacked
 
+    def aged(self, age: int) -> ShardFigures:
+        """Return the figures `age` milliseconds later, as far as they are known without another look."""
+        lag, left = self.lag_ms, self.retention_left_ms
+        if lag:
+            lag, left = lag + age, None if left is None else max(0, left - age)
+        elif age > FRESH_MS:
+            lag = left = None
+        return msgspec.structs.replace(self, lag_ms=lag, retention_left_ms=left)
 
-NO_FACTS = ShardFacts(PLAIN, Seen(), Lag(None), None, 0, 0, 0)
+
+class ShardFacts(NamedTuple):
+    """What is known of one shard: how it stands, what a run saw of it, and its figures."""
+
+    standing: Standing
+    seen: Seen
+    figures: ShardFigures
+
+    @property
+    def lag(self) -> Lag:
+        """Return the lag, with the time of the last look."""
+        return Lag(self.figures.lag_ms, self.figures.seen_at)
+
+
+NO_FACTS = ShardFacts(PLAIN, Seen(), ShardFigures(None, None, None, 0, 0, 0, 0))
 
 
 def facts_of(
     checkpoint: CheckpointNode | None,
     inflight: InflightNode | None,
+    letters: DeadLettersNode | None,
     seen: Seen,
     standing: Standing,
     hours: int | None,
@@ -56,24 +85,28 @@ def facts_of(
     Args:
         checkpoint: its node.
         inflight: its records in flight.
+        letters: its dead letters.
         seen: what a run saw of it, at the position of `checkpoint`.
         standing: how it stands.
         hours: the retention of its stream; None if that is unknown.
         now: the time.
         is_looked_at: a run looks at what is unread: without one "nothing" holds no longer.
     """
-    lag = lag_of(checkpoint, seen, now, drained=standing.share is Share.ZERO)
-    if lag.ms == 0 and standing.share is not Share.ZERO and not is_looked_at:
-        lag = Lag(None, lag.seen_at)
-    known = hours is not None and lag.ms is not None and standing.expiry
+    ms, seen_at = lag_of(checkpoint, seen, now, drained=standing.share is Share.ZERO)
+    if ms == 0 and standing.share is not Share.ZERO and not is_looked_at:
+        ms = None
+    known = hours is not None and ms is not None and standing.expiry
     # Of very many shards most have nothing in flight.
     waiting, dead, pending = (inflight.waiting, inflight.dead, inflight.pending) if inflight else ((), (), ())
-    return ShardFacts(
-        standing,
-        seen,
-        lag,
-        max(0, (hours or 0) * HOUR_MS - (lag.ms or 0)) if known else None,
+    figures = ShardFigures(
+        ms,
+        seen_at,
+        max(0, (hours or 0) * HOUR_MS - (ms or 0)) if known else None,
+        sum([run.count for run in pending]) if pending else 0,
         sum([run.count for run in waiting]) if waiting else 0,
         sum([run.count for run in dead]) if dead else 0,
-        sum([run.count for run in pending]) if pending else 0,
+        letters.count if letters else 0,
+        standing.held_by,
+        inflight.blocked if inflight else "",
     )
+    return ShardFacts(standing, seen, figures)

@@ -13,7 +13,7 @@ from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Regi
 from kinesis_trident.console.examination import Examination
 from kinesis_trident.console.machine import Result, examine_machine
 from kinesis_trident.console.render import json_line, screen
-from kinesis_trident.console.target import AsJson, Login, Root, target_of
+from kinesis_trident.console.target import HOSTS, AsJson, Login, Root, target_of
 
 commands = typer.Typer()
 
@@ -29,15 +29,7 @@ def doctor(
         typer.Argument(metavar="APP", help="An application: its ACLs, its lag and its retention."),
     ] = None,
     stream: Annotated[str | None, typer.Option("--stream", help="The stream's name or ARN.")] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            "--zookeeper",
-            envvar="KINESIS_TRIDENT_ZOOKEEPER",
-            metavar="HOSTS",
-            help="The option zookeeper.hosts of the query.",
-        ),
-    ] = None,
+    zookeeper: Annotated[str | None, HOSTS] = None,
     root: Root = DEFAULT_ROOT,
     region: Region = None,
     endpoint: Endpoint = None,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
-from kinesis_trident.checkpoint.model.facts import NO_FACTS, ShardFacts
+from kinesis_trident.checkpoint.model.facts import NO_FACTS
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, Share
 from kinesis_trident.console.figures import FIGURES, HomeFacts
-from kinesis_trident.console.metrics.table import BY_NAME, Readings
+from kinesis_trident.console.metrics.table import BY_NAME, HELD, LAG, LAST_BATCH, RUN, Readings, in_seconds
 from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
 
@@ -19,7 +18,6 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     """Add the metrics of a home. `now` is in epoch milliseconds."""
     home = _home_of(snapshot)
     known, status = HomeFacts(snapshot, now), snapshot.status
-    facts = known.shards
     for key in FIGURES.keys() & BY_NAME.keys():
         readings.set(key, getattr(known.figures, key), *home)
     end = snapshot.end(now)
@@ -40,8 +38,8 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
         readings.set("status_age_seconds", _age(status.time, now), *home)
         readings.set("losses_total", status.losses, *home)
         read_counts(readings, home, status.counts)
-    _read_lags(readings, snapshot, facts, now)
-    _read_records(readings, snapshot, facts, now)
+    _read_lags(readings, known)
+    _read_records(readings, known)
 
 
 def home_of(application: str, streams: tuple[str, ...]) -> tuple[str, str]:
@@ -56,44 +54,30 @@ def _home_of(snapshot: Snapshot) -> tuple[str, str]:
 
 def read_counts(readings: Readings, home: tuple[str, str], counts: RunCounts) -> None:
     """Add what a run has counted."""
-    for name, value in (
-        ("batches_total", counts.batches),
-        ("acked_records_total", counts.acked),
-        ("retried_records_total", counts.retried),
-        ("exhausted_records_total", counts.exhausted),
-        ("timed_out_records_total", counts.timed_out),
-        ("read_bytes_total", counts.bytes),
-        ("throttles_total", counts.throttles),
-        ("iterator_refreshes_total", counts.renewals),
-        ("settle_seconds_total", counts.settle_seconds),
-        ("zookeeper_operations_total", counts.operations),
-        ("zookeeper_written_bytes_total", counts.written),
-    ):
-        readings.set(name, value, *home)
+    readings.show(RUN, counts, *home)
     if counts.batches:
-        readings.set("last_settle_seconds", counts.last_settle_seconds, *home)
-        readings.set("last_batch_zookeeper_operations", counts.last_operations, *home)
-        readings.set("last_batch_zookeeper_bytes", counts.last_written, *home)
+        readings.show(LAST_BATCH, counts, *home)
     for reason, count in counts.failed.items():
         readings.set("failed_records_total", count, *home, reason)
 
 
-def _read_lags(readings: Readings, snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> None:
-    for shard, one in facts.items():
-        labels, lag, seen = _labels(snapshot, shard), one.lag, one.seen
-        if one.standing.held_by:
-            readings.set("shard_standing", True, *labels, one.standing.held_by)
+def _read_lags(readings: Readings, known: HomeFacts) -> None:
+    snapshot, now = known.snapshot, known.now
+    for shard, one in known.shards.items():
+        labels, figures, seen = _labels(snapshot, shard), one.figures, one.seen
+        if figures.standing:
+            readings.set("shard_standing", True, *labels, figures.standing)
         if one.standing.share is not Share.COUNTED:
             continue
-        readings.set("lag_seconds", in_seconds(lag.ms), *labels)
-        readings.set("lag_unknown", lag.ms is None, *labels)
-        readings.set("look_age_seconds", _age(lag.seen_at, now), *labels)
-        readings.set("retention_left_seconds", in_seconds(one.retention_left_ms), *labels)
+        readings.show(LAG, figures, *labels)
+        readings.set("lag_unknown", figures.lag_ms is None, *labels)
+        readings.set("look_age_seconds", _age(figures.seen_at, now), *labels)
         if REFUSED in one.standing.causes and snapshot.owner is not None:
             readings.set("refused_seconds", _age(seen.refused, now), *labels, seen.why)
 
 
-def _read_records(readings: Readings, snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> None:
+def _read_records(readings: Readings, known: HomeFacts) -> None:
+    snapshot = known.snapshot
     for shard, node in snapshot.checkpoints.items():
         readings.set("read_records_total", node.read, *_labels(snapshot, shard))
         # Prometheus sees a rise only of a counter that was there before.
@@ -108,21 +92,15 @@ def _read_records(readings: Readings, snapshot: Snapshot, facts: Mapping[str, Sh
             readings.set("dead_lettered_records_total", letters.count, *labels)
     readings.set("forgotten_dead_lettered_records", forgotten, *_home_of(snapshot))
     for shard in sorted({*snapshot.inflight, *snapshot.pins}):
-        labels, one = _labels(snapshot, shard), facts.get(shard, NO_FACTS)
-        inflight, pin = snapshot.inflight.get(shard), snapshot.pins.get(shard)
-        read_records(readings, labels, one, pin.fresh if pin else 0)
+        labels, one = _labels(snapshot, shard), known.shards.get(shard, NO_FACTS)
+        inflight = snapshot.inflight.get(shard)
+        readings.set("in_flight_records", known.inflight(shard), *labels)
+        readings.show(HELD, one.figures, *labels)
         readings.set("shard_blocked", BLOCKED in one.standing.causes, *labels)
         runs = (*inflight.waiting, *inflight.dead) if inflight else ()
         begun = [run.failures[0].time for run in runs if run.failures]
         begun += [snapshot.delivered_at[shard]] if shard in snapshot.delivered_at else []
-        readings.set("oldest_unacked_seconds", _age(min(begun, default=None), now), *labels)
-
-
-def read_records(readings: Readings, labels: tuple[str, str, str], one: ShardFacts, fresh: int = 0) -> None:
-    """Add the records of a shard that are not done; `fresh`: in the batch in hand."""
-    readings.set("in_flight_records", one.held + fresh, *labels)
-    for name in ("retrying", "exhausted", "unacked"):
-        readings.set(f"{name}_records", getattr(one, name), *labels)
+        readings.set("oldest_unacked_seconds", _age(min(begun, default=None), known.now), *labels)
 
 
 def _labels(snapshot: Snapshot, shard: str) -> tuple[str, str, str]:
@@ -134,8 +112,3 @@ def _labels(snapshot: Snapshot, shard: str) -> tuple[str, str, str]:
 
 def _age(at: int | None, now: int) -> float | None:
     return None if at is None else in_seconds(max(0, now - at))
-
-
-def in_seconds(milliseconds: int | None) -> float | None:
-    """Return milliseconds in seconds; None if they are unknown."""
-    return None if milliseconds is None else milliseconds / 1000

@@ -20,10 +20,10 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from kinesis_trident.checkpoint.model.facts import NO_FACTS
+from kinesis_trident.checkpoint.model.facts import ShardFigures
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS, RunCounts
-from kinesis_trident.console.metrics.application import home_of, in_seconds, read_counts, read_records
-from kinesis_trident.console.metrics.table import Readings, ReadingsCollector
+from kinesis_trident.console.metrics.application import home_of, read_counts
+from kinesis_trident.console.metrics.table import SHARD, UPDATE, Readings, ReadingsCollector, in_seconds
 from kinesis_trident.trident.topology import RunningTopology
 
 
@@ -52,16 +52,7 @@ class TopologyMetrics(ReadingsCollector):
         """Return the metrics of all states as of now."""
         readings = Readings()
         for state, found in self._running.state_metrics().items():
-            for name, value in (
-                ("updates_total", found.updates),
-                ("replays_total", found.replays),
-                ("read_keys_total", found.keys_read),
-                ("written_keys_total", found.keys_written),
-                ("retries_total", found.retries),
-                ("late_tuples_total", found.late),
-                ("store_seconds_total", found.seconds),
-            ):
-                readings.set(f"state_{name}", value, self._name, state)
+            readings.show(UPDATE, found, self._name, state)
         return readings
 
 
@@ -150,7 +141,7 @@ class MetricsListener(StreamingQueryListener):
                 readings.set("query_batch_seconds", query.seconds, query.name)
                 readings.set("query_input_rows_total", self._rows[query.name], query.name)
                 for report in filter(None, query.sources):
-                    _read_report(readings, report, round((now - query.at) * 1000))
+                    read_report(readings, report, round((now - query.at) * 1000))
         return readings
 
 
@@ -167,7 +158,7 @@ def _report(latest_offset: str | None) -> dict[str, Any] | None:
     return {} if {"txid", "plan", "streams", "positions"} <= report.keys() else None
 
 
-def _read_report(readings: Readings, report: dict[str, Any], age: int) -> None:
+def read_report(readings: Readings, report: dict[str, Any], age: int) -> None:
     """Add what a source has reported `age` milliseconds ago."""
     home = home_of(report["application"], tuple(report["streams"]))
     readings.set("settled_txid", report["txid"], *home)
@@ -177,20 +168,11 @@ def _read_report(readings: Readings, report: dict[str, Any], age: int) -> None:
         # Of several streams, a shard is named with its stream.
         stream, slash, shard_id = name.rpartition("/")
         labels = (home[0], stream if slash else home[1], shard_id)
-        lag, left = shard["behindMs"], shard["retentionLeftMs"]
-        fresh = age <= FRESH_MS
-        if lag is not None and (lag or fresh):
-            readings.set("lag_seconds", in_seconds(lag + age if lag else 0), *labels)
-            if left is not None:
-                readings.set(
-                    "retention_left_seconds", in_seconds(max(0, left - age) if lag else left), *labels
-                )
+        figures = msgspec.convert(shard, ShardFigures).aged(age)
+        readings.show(SHARD, figures, *labels)
         reasons = ("throttled", "unavailable", "unreadable", "unusableKey")
-        for reason in reasons if fresh else ():
+        for reason in reasons if age <= FRESH_MS else ():
             readings.set("refused_seconds", in_seconds(shard.get(f"{reason}Ms")), *labels, reason)
-        readings.set("shard_blocked", "blocked" in shard, *labels)
-        if "standing" in shard:
-            readings.set("shard_standing", 1, *labels, shard["standing"])
-        counts = {"retrying": shard["retrying"], "exhausted": shard["dead"], "unacked": shard["unacked"]}
-        read_records(readings, labels, NO_FACTS._replace(**counts))
-        readings.set("dead_lettered_records_total", shard["deadLettered"], *labels)
+        readings.set("shard_blocked", bool(figures.blocked), *labels)
+        if figures.standing:
+            readings.set("shard_standing", 1, *labels, figures.standing)

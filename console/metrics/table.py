@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -75,11 +75,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge("shards", (*_HOME, "state"), "Shards, by state: open, closed, drained.", COMMAND),
     _counter("read_records_total", _SHARD, "Records delivered for the first time, by all runs.", COMMAND),
-    _counter(
-        "dead_lettered_records_total",
-        _SHARD,
-        "Records dead-lettered or skipped, by all runs.",
-    ),
+    _counter("dead_lettered_records_total", _SHARD, "Records dead-lettered or skipped, by all runs."),
     _gauge(
         "forgotten_dead_lettered_records",
         _HOME,
@@ -187,6 +183,38 @@ METRICS: tuple[Metric, ...] = (
     _counter("state_store_seconds_total", _STATE, "Time of the updates, summed over partitions.", TOPOLOGY),
 )
 
+RUN = {
+    "batches": "batches_total",
+    "acked": "acked_records_total",
+    "retried": "retried_records_total",
+    "exhausted": "exhausted_records_total",
+    "timed_out": "timed_out_records_total",
+    "bytes": "read_bytes_total",
+    "throttles": "throttles_total",
+    "renewals": "iterator_refreshes_total",
+    "settle_seconds": "settle_seconds_total",
+    "operations": "zookeeper_operations_total",
+    "written": "zookeeper_written_bytes_total",
+}
+LAST_BATCH = {
+    "last_settle_seconds": "last_settle_seconds",
+    "last_operations": "last_batch_zookeeper_operations",
+    "last_written": "last_batch_zookeeper_bytes",
+}
+LAG = {"lag_ms": "lag_seconds", "retention_left_ms": "retention_left_seconds"}
+HELD = {"retrying": "retrying_records", "exhausted": "exhausted_records", "unacked": "unacked_records"}
+SHARD = LAG | HELD | {"held": "in_flight_records", "dead_lettered": "dead_lettered_records_total"}
+UPDATE = {
+    "updates": "state_updates_total",
+    "replays": "state_replays_total",
+    "keys_read": "state_read_keys_total",
+    "keys_written": "state_written_keys_total",
+    "retries": "state_retries_total",
+    "late": "state_late_tuples_total",
+    "seconds": "state_store_seconds_total",
+}
+"""The metrics of figures by their names: of a run, of its last batch, of a shard, and of the updates of a state."""
+
 BY_NAME = {one.name.removeprefix("kinesis_trident_"): one for one in METRICS}
 """The metrics by their names without `kinesis_trident_`; one of a figure of a home has its name."""
 
@@ -207,6 +235,12 @@ class Readings:
         if value is not None:
             self._values.setdefault(one, {})[tuple(map(make_visible, labels))] = value
 
+    def show(self, metrics: Mapping[str, str], figures: object, *labels: str) -> None:
+        """Set the metrics of figures, which have them by their names."""
+        for figure, name in metrics.items():
+            value = getattr(figures, figure)
+            self.set(name, in_seconds(value) if figure.endswith("_ms") else value, *labels)
+
     def families(self) -> Iterator[Family]:
         """Yield the metrics that have values, in the order of the table."""
         for one in METRICS:
@@ -218,6 +252,11 @@ class Readings:
             for labels, value in sorted(values.items()):
                 family.add_metric(labels, value)
             yield family
+
+
+def in_seconds(milliseconds: int | None) -> float | None:
+    """Return milliseconds in seconds; None if they are unknown."""
+    return None if milliseconds is None else milliseconds / 1000
 
 
 class ReadingsCollector(Collector):

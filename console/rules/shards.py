@@ -168,7 +168,7 @@ def _shared(facts: HomeFacts) -> Iterator[Case]:
 def _expires(facts: HomeFacts) -> Iterator[Case]:
     ends: dict[str, tuple[int, int]] = {}
     for shard, one in facts.shards.items():
-        left, age = one.retention_left_ms, one.lag.ms
+        left, age = one.figures.retention_left_ms, one.figures.lag_ms
         if left is not None and age is not None and age > left:
             ends[shard] = left, age
     if ends:

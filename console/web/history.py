@@ -19,7 +19,7 @@ class Sample:
 
     Attributes:
         lag_ms: None if it is unknown.
-        skew_ms: as of `shard_skew`.
+        skew_ms: as of `HomeFacts`.
         read_rate, fail_rate: records a second since the sample before; None for the first one.
     """
 

@@ -11,8 +11,8 @@ import msgspec
 from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.dead_letter_replay import has_letters
+from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.finding import Level
-from kinesis_trident.console.lag import shard_facts
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import duration
 from kinesis_trident.console.views import VIEWS, Row, inflight, retries
@@ -59,7 +59,7 @@ def application_values(look: ApplicationView) -> Row:
 
 def _part(part: HomeView, now: int) -> Row:
     snapshot, history, status = part.snapshot, part.history, msgspec.to_builtins(part.status)
-    facts = shard_facts(snapshot, now)
+    facts = HomeFacts(snapshot, now).shards
     shards = _shards(snapshot, facts, now)
     waiting = sum(len(held.waiting) for held in snapshot.inflight.values())
     newest = history.samples[-1] if history.samples else None
@@ -112,7 +112,7 @@ def _lineage(snapshot: Snapshot, facts: Mapping[str, ShardFacts], worst_first: S
     drawn = sorted(names[:_DRAWN])
     boxes = []
     for name in drawn:
-        lineage, lag = snapshot.shards[name], facts[name].lag.ms
+        lineage, lag = snapshot.shards[name], facts[name].figures.lag_ms
         said = "unknown" if lag is None else duration(lag) if lag else "none"
         line = "done" if lineage.state == "drained" else f"lag {said}"
         parents = tuple(map(snapshot.label_of, lineage.parents))

@@ -113,7 +113,6 @@ def progress_of(state: SourceState, layout: Layout, see: See, now: int) -> dict[
     `see`: says how they stand; `now`: in epoch milliseconds by the clock of the looks.
     """
     found, losses, tally = state.shards, state.losses, state.counter.tally
-    letters = found.dead_letters
     several = len(state.streams.created) > 1
 
     def name_of(shard: str) -> str:
@@ -127,8 +126,6 @@ def progress_of(state: SourceState, layout: Layout, see: See, now: int) -> dict[
         name_of(shard): {
             "checkpoint": node.checkpoint.checkpoint if node.checkpoint else None,
             **_figures_of(state, shard, standings[shard], now),
-            "deadLettered": letters[shard].count if shard in letters else 0,
-            **({"blocked": node.blocked} if node.blocked else {}),
         }
         for shard, node in foremost
     }
@@ -140,7 +137,7 @@ def progress_of(state: SourceState, layout: Layout, see: See, now: int) -> dict[
         "inflight": sum(node.held for node in found.active.values()),
         "unacked": found.unacked,
         "retrying": sum(node.retrying for node in found.active.values()),
-        "deadLettered": sum(node.count for node in letters.values()),
+        "deadLettered": sum(node.count for node in found.dead_letters.values()),
         **({"acks": tally._asdict()} if any(tally) else {}),
         **({"losses": losses.count, "lastLosses": list(losses.last)} if losses.count else {}),
         "counts": msgspec.to_builtins(state.counter.total()),
@@ -154,17 +151,10 @@ def _figures_of(state: SourceState, shard: str, standing: Standing, now: int) ->
     node, info = state.shards.active[shard], state.streams.info_of(shard)
     seen = seen_of(node, state.sights.of(shard))
     hours = info.retention_hours if info is not None else None
-    facts = facts_of(node.checkpoint, node.inflight, seen, standing, hours, now)
-    return {
-        "behindMs": facts.lag.ms,
-        "seenAt": facts.lag.seen_at,
-        "retentionLeftMs": facts.retention_left_ms,
-        **({} if seen.refused is None else {f"{seen.why}Ms": max(0, now - seen.refused)}),
-        "unacked": facts.unacked,
-        "retrying": facts.retrying,
-        "dead": facts.exhausted,
-        **({"standing": standing.held_by} if standing.held_by else {}),
-    }
+    letters = state.shards.dead_letters.get(shard)
+    facts = facts_of(node.checkpoint, node.inflight, letters, seen, standing, hours, now)
+    refused = {} if seen.refused is None else {f"{seen.why}Ms": max(0, now - seen.refused)}
+    return {**msgspec.to_builtins(facts.figures), **refused}
 
 
 def _choose_foremost(

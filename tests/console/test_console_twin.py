@@ -28,7 +28,14 @@ from samples_console import (
 )
 from test_golden import drawn
 from thorough import examples
-from twins.old_console import metrics as old_metrics, page as old_page, status as old, views as old_views
+from twins.old_console import (
+    lag as old_lag,
+    metrics as old_metrics,
+    page as old_page,
+    progress as old_progress,
+    status as old,
+    views as old_views,
+)
 from twins.old_console.history import History as OldHistory
 
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, Layout
@@ -43,8 +50,10 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import FailedStartsNode, FailingNode, RunCounts, RunEnd, Seen
 from kinesis_trident.checkpoint.zookeeper.client import NOWHERE, ZooKeeperConfig
+from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.finding import NO_LIMITS, Limits
 from kinesis_trident.console.metrics.application import read_snapshot
+from kinesis_trident.console.metrics.queries import read_report
 from kinesis_trident.console.metrics.table import Readings
 from kinesis_trident.console.render import json_line, to_json, to_table
 from kinesis_trident.console.rules import RULES
@@ -295,6 +304,34 @@ def test_an_application_looks_as_it_did(seed: int) -> None:
     page, was_page = application_values(look), old_page.application_values(looked)
     assert plain(page) == plain(was_page)
     assert list_values({"x": look}) == old_page.list_values({"x": looked})
+
+
+@pytest.mark.parametrize("seed", range(examples(400)))
+def test_the_progress_and_its_metrics_are_as_they_were(seed: int) -> None:
+    r = random.Random(seed)
+    snapshot = draw_snapshot(r)
+    was, shown = old_lag.shard_facts(snapshot, NOW), HomeFacts(snapshot, NOW).shards
+    reported = {}
+    for shard, one in shown.items():
+        letters, held = snapshot.dead_letters.get(shard), snapshot.inflight.get(shard)
+        before = old_progress.figures_of(
+            was[shard], letters.count if letters else 0, held.blocked if held else "", NOW
+        )
+        refused = {key: before[key] for key in before if key == f"{one.seen.why}Ms"}
+        assert msgspec.to_builtins(one.figures) | refused == before
+        reported[shard] = before
+    report = {
+        "application": "a",
+        "streams": ["orders"],
+        "txid": 7,
+        "counts": {"batches": r.choice([0, 9]), "acked": 7, "lastWritten": 12, "failed": {"ValueError": 2}},
+        "shards": reported,
+    }
+    for age in (0, 10_000, 10_001, 3 * HOUR, 25 * HOUR):
+        counted, was_counted = Readings(), Readings()
+        read_report(counted, report, age)
+        old_progress.read_report(was_counted, report, age)
+        assert samples_of(counted.families()) == samples_of(was_counted.families())
 
 
 def test_the_draws_have_each_finding() -> None:

@@ -24,7 +24,6 @@ from kinesis_trident.checkpoint.model.nodes import (
 from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Seen, lag_growth
 from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.finding import Finding, Level, Limits, worst
-from kinesis_trident.console.lag import shard_facts
 from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import Status, lines_of, status_of, summary_of
@@ -407,7 +406,7 @@ def test_limits_decide_the_exit_code(snapshot: Snapshot, limits: dict[str, int],
 
 def test_a_batch_that_moved_a_shard_on_outdates_what_was_seen_of_it() -> None:
     seen = with_status(settled=6, shards={CHILD: Seen(NOW, NOW - HOUR, NOW - MINUTE, "throttled")})
-    assert shard_facts(seen, NOW)[CHILD].lag == Lag(None)
+    assert HomeFacts(seen, NOW).shards[CHILD].lag == Lag(None)
     assert "throttled" in codes(seen)
 
 

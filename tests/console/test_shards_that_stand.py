@@ -10,11 +10,12 @@ from samples_console import CHILD, HEALTHY, NEW, NOW, STATUS, TIP, WAITING
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode, ShardLineage
 from kinesis_trident.checkpoint.model.run_status import RunEnd, Seen
+from kinesis_trident.console.examination import retention_result
 from kinesis_trident.console.figures import HomeFacts
-from kinesis_trident.console.lag import lag_of_stream
 from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.views import VIEWS
+from kinesis_trident.spout.kinesis import StreamInfo
 
 MINUTE, HOUR = 60_000, 3_600_000
 
@@ -134,11 +135,35 @@ def test_a_stream_that_is_not_read_has_no_part_in_the_lag() -> None:
     assert not codes(replace(read, active=())) & {"retention", "falling-behind"}
 
 
-def test_the_lag_of_a_stream_that_is_not_read_is_that_of_what_was_left() -> None:
+def of_doctor(snapshot: Snapshot, stream: str = "orders", hours: int = 24) -> list[tuple[str, str]]:
+    info = StreamInfo(stream, f"arn:aws:kinesis:eu-west-1:1:stream/{stream}", 0, hours, "ACTIVE", NOW)
+    return [(one.state, one.says) for one in retention_result(snapshot, NOW, info)]
+
+
+def test_the_doctor_knows_what_expires_of_a_stream_that_is_not_read_from_what_was_left() -> None:
     """The status speaks of what is read: a shard that it does not name is at its tip only there."""
     left_out = replace(HEALTHY, active=())
-    assert lag_of_stream(HEALTHY, "orders", NOW) == 0
-    assert lag_of_stream(left_out, "orders", NOW) is None
+    assert of_doctor(HEALTHY) == [("ok", "24 h, and all is read")]
+    assert of_doctor(left_out) == []
     left = msgspec.structs.replace(TIP, behind_ms=MINUTE, arrival=NOW - 23 * HOUR)
-    assert lag_of_stream(replace(left_out, checkpoints={CHILD: left}), "orders", NOW) == 23 * HOUR
-    assert lag_of_stream(replace(left_out, checkpoints={CHILD: left}), "payments", NOW) == 0
+    left_out = replace(left_out, checkpoints={CHILD: left})
+    old = "the oldest unread record is 23h 00m old"
+    assert of_doctor(left_out) == [("warning", f"24 h, and {old}")]
+    assert of_doctor(left_out, hours=23) == [("failed", f"23 h, and {old}")]
+    assert of_doctor(left_out, hours=46) == [("ok", f"46 h, and {old}")]
+
+
+def test_the_doctor_says_nothing_of_a_stream_of_which_no_shard_is_known() -> None:
+    assert of_doctor(HEALTHY, "payments") == []
+
+
+@pytest.mark.parametrize("hours", [12, 13, 14, 25, 26, 30])
+def test_the_doctor_warns_of_what_the_status_says_expires(hours: int) -> None:
+    """Also beside a shard whose lag nobody knows."""
+    status = msgspec.structs.replace(
+        STATUS, shards={CHILD: Seen(NOW, NOW - 13 * HOUR), NEW: Seen()}, retention={"orders": hours}
+    )
+    snapshot = replace(HEALTHY, status=status, checkpoints={CHILD: TIP})
+    ((state, says),) = of_doctor(snapshot, hours=hours)
+    assert says == f"{hours} h, and the oldest unread record is 13h 00m old"
+    assert (state == "ok") == ("retention" not in codes(snapshot))

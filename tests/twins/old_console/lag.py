@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from twins.old_console.facts import ShardFacts, facts_of
 
-from kinesis_trident.checkpoint.model.facts import ShardFacts, facts_of
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.checkpoint.model.run_status import (
     Seen,

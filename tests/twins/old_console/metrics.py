@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from twins.old_console.facts import ShardFacts
 from twins.old_console.lag import shard_facts, shard_skew, trend
 from twins.old_console.status import find
 
-from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, Share

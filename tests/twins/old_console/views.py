@@ -9,10 +9,10 @@ from operator import itemgetter
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
+from twins.old_console.facts import ShardFacts
 from twins.old_console.lag import shard_facts, totals
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
-from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, Pin
 from kinesis_trident.checkpoint.model.run_status import run_name

@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.model.standing import (
     Looks,
     Share,
 )
-from kinesis_trident.console.lag import shard_facts
+from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.options.modes import ShardOrdering
@@ -147,10 +147,10 @@ def test_the_console_reads_the_same_from_the_nodes(seed: int) -> None:
         checkpoints={shard: one.checkpoint for shard, one in nodes.items() if one.checkpoint},
         inflight={shard: one.inflight for shard, one in nodes.items() if one.inflight},
     )
-    for shard, facts in shard_facts(snapshot, NOW).items():
+    for shard, facts in HomeFacts(snapshot, NOW).shards.items():
         # One that retention has removed was taken for one that is read.
         if shard in listed or not listed:
             assert (facts.standing.share is Share.COUNTED) is old.is_read(snapshot, shard)
             assert facts.standing.expiry is old.is_read(snapshot, shard)
         assert (BLOCKED in facts.standing.causes) is bool(nodes[shard].blocked)
-        assert facts.held == nodes[shard].held
+        assert facts.figures.held == nodes[shard].held
