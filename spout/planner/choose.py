@@ -51,7 +51,6 @@ _STOOD_STILL_MS = 3_600_000
 """Milliseconds of the server's clock beyond this process's steady one after which the machine has stood still: a clock
 that never steps back does not count while a machine sleeps. Retention is 24 hours at least."""
 
-
 _First = Literal["drain", "go on", "take looks", "list new", "list all", "take requests", "time out"]
 Do = _First | Literal["check retention", "explain", "say", "describe"]
 """A step that must come before the plan; `PlanningSteps.carry_out` takes it."""
@@ -78,12 +77,12 @@ class Planned(NamedTuple):
 class Wait(NamedTuple):
     """There is nothing to do for so many seconds; or at all, because all is drained, or the run is to stop.
 
-    `unseen`: the run has not looked at each shard yet.
+    `unseen`: the shards at which the run has not looked yet, and may.
     """
 
     seconds: float
     end: Literal["", "drained", "stopped"] = ""
-    unseen: bool = False
+    unseen: int = 0
 
 
 Next = Do | LookAt | Planned | Wait
@@ -269,12 +268,12 @@ def _take(at: Moment) -> Next | None:
 def _list(at: Moment) -> Next | None:
     """`describeShardInterval` is over, or a shard has ended: its children are not known."""
     course, interval = at.course, at.options.describe_shard_interval
-    at.course = replace(course, ended_open=at.ended_open)
     # What comes after a shard that has ended is listed at once: from then on it is known what of it expires.
     if at.steady < course.listing and at.ended_open == course.ended_open:
         return None
     interval = interval if course.is_current else min(interval, AGAIN)
-    at.course = replace(at.course, listing=at.steady + interval * at.dice.uniform(1.0, 1.2))
+    listing = at.steady + interval * at.dice.uniform(1.0, 1.2)
+    at.course = replace(course, listing=listing, ended_open=at.ended_open)
     # A listing of new shards is cheap; shards that retention removed are not urgent.
     return "list all" if at.steady >= course.listing_all else "list new"
 
@@ -315,13 +314,12 @@ def _look_at_unread(at: Moment) -> Next | None:
                 when, due[shard] = now + every, state.position
             again[shard] = when
     at.sights = sights.put({s: replace(sights.of(s), look_again=when) for s, when in again.items()})
-    at.note(looked=at.steady_ms)
+    at.note(looked=at.steady_ms, before=at.sights)
     return at.look(due, "unread")
 
 
 def _look(at: Moment) -> Next | None:
     """It is not known whether a shard has more, and its pace allows a look."""
-    at.note(before=at.sights)
     return at.look_at_due() if at.course.round.error is None else None
 
 
@@ -361,8 +359,7 @@ def _look_ahead(at: Moment) -> Next | None:
 
 def _align(at: Moment) -> Next | None:
     """Others wait no longer for a shard that cannot be read, or batches begin too seldom to keep in step."""
-    behind, alignment = at.course.round.behind, at.course.alignment
-    last = at.course.read
+    behind, alignment, last = at.course.round.behind, at.course.alignment, at.course.read
     if alignment is None:
         standings = at.standings(at.find_wanted())
         read = AlignedRead([shard for shard, one in standings.items() if one.reads])
@@ -418,8 +415,8 @@ def _wait(at: Moment) -> Next:
     """Nothing of that."""
     if at.is_drained():
         return Wait(0.0, "drained")
-    seen = {shard for shard, one in at.sights.by_shard.items() if one.look is not None or one.looked}
-    return Wait(at.find_seconds(), unseen=not seen >= at.find_watched().keys())
+    due, _ = at.sights.find_due(at.find_watched(), at.steady_ms)
+    return Wait(at.find_seconds(), unseen=sum(at.sights.of(shard).pace.looked is None for shard in due))
 
 
 RULES = (

@@ -345,6 +345,7 @@ class SourceRun:
         """Plan as soon as there is something to do; None if there is nothing by then, or the run drains or stops."""
         planner, takeover = self._planner, self._takeover
         planner.begin_round()
+        unseen_before = math.inf
         while True:
             takeover.raise_if_replaced()
             # In this order: it is asked to drain before it is asked to stop.
@@ -364,7 +365,8 @@ class SourceRun:
                         # From here on, a request to drain is one to stop without more.
                         self._store.stop.answer(self._state.shards.settled, self.epoch)
                     # A round looks at a part of very many shards; with a trigger the next call may come much later.
-                    left = math.inf if planner.is_draining or unseen else deadline - self._around.steady()
+                    looks_on, unseen_before = 0 < unseen < unseen_before, unseen
+                    left = math.inf if planner.is_draining or looks_on else deadline - self._around.steady()
                     goes_on = not end and left > 0
                     if goes_on or end == "stopped":
                         self._rest(min(seconds, left))
@@ -456,12 +458,8 @@ class SourceRun:
 
     def end(self) -> None:
         """End the run as Spark does, and note how; Spark does not say whether the query failed in a batch."""
-        planned = self._reconciler.planned
-        if (
-            planned is not None
-            and planned.txid > self._state.shards.settled
-            and not self._takeover.stop_asked
-        ):
+        planned, settled = self._reconciler.planned, self._state.shards.settled
+        if planned is not None and planned.txid > settled and not self._takeover.stop_asked:
             self.note_end("interrupted", f"txid {planned.txid} was not finished, or not settled")
         else:
             self.note_end(self._usual_end)

@@ -75,10 +75,8 @@ def status_of(state: SourceState, standings: Mapping[str, Standing], now: int) -
     waiting = {shard for shard in shown if WAITS_FOR_PARENTS in standings[shard].causes}
     shown |= {shard: msgspec.structs.replace(shown[shard], seen=None) for shard in waiting}
     seen: dict[str, int | None] = dict.fromkeys(waiting)
-    for shard, one in shown.items():
-        if shard in waiting:
-            continue
-        node = state.shards.active[shard].checkpoint
+    for shard in shown.keys() - waiting:
+        one, node = shown[shard], state.shards.active[shard].checkpoint
         stored = node.seen if node is not None and not node.behind_ms else None
         seen[shard] = None if one.arrival is not None or one.refused else one.seen or stored
     # Those that are not read or were not at their tips first, then those that were there longest ago.

@@ -75,9 +75,7 @@ class PlanningSteps:
             clock=around.steady,
             executor=around.executor,
         )
-        self._prefetcher: Prefetcher | None = None
-        if options.prefetch and options.consumer_mode == "polling":
-            self._prefetcher = Prefetcher(self._probe, options, pins_of, around)
+        self._prefetcher = Prefetcher(self._probe, options, pins_of, around)
 
     @property
     def is_draining(self) -> bool:
@@ -140,8 +138,7 @@ class PlanningSteps:
             case "go on":
                 state.sights = state.sights.go_on()
             case "take looks":
-                if self._prefetcher is not None:
-                    state.sights = self._prefetcher.take(state.shards.positions, state.sights)
+                state.sights = self._prefetcher.take(state.shards.positions, state.sights)
             case "list new" | "list all":
                 self._list(everything=step == "list all")
             case "take requests":
@@ -150,9 +147,7 @@ class PlanningSteps:
             case "time out":
                 state.time_out(round_.now)
             case "check retention":
-                state.note_at_tip(round_.before or state.sights)
-                self._describe(0)
-                state.sights = state.keeper.check_retention(state.shards, state.sights)
+                self._check_retention()
             case "explain":
                 self.course = self.course.note(changed=self._check_changed_shards())
             case "say":
@@ -167,9 +162,8 @@ class PlanningSteps:
             StreamRecreatedError: a stream was deleted and created again.
         """
         state, around, course = self._state, self._around, self.course
-        if self._prefetcher is not None:
-            # What was read to the tip was so before now.
-            state.sights = self._prefetcher.drop(state.sights)
+        # What was read ahead to the tip was so before now.
+        state.sights = self._prefetcher.take({}, self._prefetcher.end(state.sights))
         self.course = replace(course, made="", drain=asked or course.drain)
         # A run that drains from its start has just described them.
         self._describe(AGAIN)
@@ -199,7 +193,8 @@ class PlanningSteps:
 
     def prefetch(self, plan: Plan) -> None:
         """Read beside the tasks of a plan, which Spark is about to run, what the next one will need."""
-        if self._prefetcher is None or not self.has_made(plan):
+        options = self._options
+        if not (options.prefetch and options.consumer_mode == "polling" and self.has_made(plan)):
             return
         # A task that reads retries of a shard calls it too.
         shards = self._state.shards
@@ -209,8 +204,7 @@ class PlanningSteps:
 
     def end_prefetch(self) -> None:
         """Stop reading beside a batch, because it has ended."""
-        if self._prefetcher is not None:
-            self._state.sights = self._prefetcher.end(self._state.sights)
+        self._state.sights = self._prefetcher.end(self._state.sights)
 
     def turns(self, plan: Plan) -> list[ShardTurn]:
         """Return the work of a plan in each shard of a stream that is still there, with what looks have left, once."""
@@ -237,8 +231,7 @@ class PlanningSteps:
 
     def close(self) -> None:
         """End the threads; a look under way is not waited for."""
-        if self._prefetcher is not None:
-            self._prefetcher.close()
+        self._prefetcher.close()
         self._probe.close()
 
     def _look(self, asked: LookAt) -> None:
@@ -260,8 +253,8 @@ class PlanningSteps:
         if alignment is not None and read.is_too_short(alignment.pace):
             life.log_too_seldom(read.span / 1000, alignment.pace / 1000)
 
-    def _describe(self, longest: float = _DESCRIBED_FOR) -> None:
-        """Describe the streams, unless that was tried less than `longest` seconds ago.
+    def _describe(self, longest: float = _DESCRIBED_FOR) -> bool:
+        """Describe the streams, unless that was tried less than `longest` seconds ago; return whether they could be.
 
         A stream that was deleted and created again shows only here where reading starts at a time, or at the oldest
         record: in any stream that is a position. To delete and create one takes longer than such a description is used.
@@ -271,12 +264,14 @@ class PlanningSteps:
         """
         now = self._around.steady()
         if now - self.course.described < longest:
-            return
+            return True
         self.course = replace(self.course, described=now)
         try:
             self._state.streams.describe_again(self._state.shards.active, now)
         except (ThrottledError, Unavailable) as error:
             log.warning("cannot describe the streams now, continuing with what is known of them: %s", error)
+            return False
+        return True
 
     def _list(self, *, everything: bool) -> None:
         """List the shards; calls that Kinesis cannot answer now are made another time."""
@@ -294,13 +289,27 @@ class PlanningSteps:
         state.note_at_tip(state.sights)
         state.sights = state.keeper.check_retention(state.shards, state.sights)
 
+    def _check_retention(self) -> bool:
+        """Check what has expired, by what was known before the looks of this round; return whether that could be done.
+
+        Else they are forgotten: a tip that they have found would say later that nothing was lost before.
+        """
+        state, before = self._state, self.course.round.before or self._state.sights
+        state.note_at_tip(before)
+        known, sights = self._describe(0), state.sights
+        state.sights = (
+            state.keeper.check_retention(state.shards, sights) if known else sights.forget_looks(before)
+        )
+        return known
+
     def _check_changed_shards(self) -> bool | None:
         """Return whether another listing explains that a shard cannot be looked at; None if that is not known now."""
         state = self._state
         before = state.shards.lineage
         try:
             # The stream may be another one by now: describing it shows that, and what to do.
-            state.streams.describe_again(state.shards.active, self._around.steady())
+            if not self._check_retention():
+                return None
             # Retention removes shards between two listings: the next listing shows whether that is a loss.
             state.list_shards(everything=True)
         except (ThrottledError, Unavailable) as error:

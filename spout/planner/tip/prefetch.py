@@ -166,12 +166,6 @@ class Prefetcher:
         here = {shard: look for shard, look in found.items() if positions.get(shard) == look.position}
         return sights.take(here, budgets, self._steady(), ahead=True)
 
-    def drop(self, sights: Sights) -> Sights:
-        """Stop reading ahead, as `end`, and forget what was found."""
-        sights = self.end(sights)
-        self._found = {}
-        return sights
-
     def close(self) -> None:
         """End all work without waiting; another thread may call this."""
         self._closed = True

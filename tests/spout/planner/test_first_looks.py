@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import count
+from threading import Event
+from typing import Any
+
+from stepped import SlowKinesis, SteppedQuery
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.spout.kinesis import KinesisError, ShardMissingError, ThrottledError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.run import SourceRun
-from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 
 SHARDS = 200
 
@@ -29,3 +36,40 @@ def test_the_first_call_looks_at_all_shards_however_slow_their_answers_are(
     run.close()
     assert plan is not None
     assert len(plan.read) == SHARDS
+
+
+class Away(SlowKinesis):
+    """Does not know a shard, and says nothing of the stream that would explain that."""
+
+    def __init__(self, kinesis: MemoryKinesis, time: FakeTime) -> None:
+        super().__init__(kinesis, time, 0.0)
+        self.is_away = False
+        self.describe = partial(self._ask, kinesis.describe, ThrottledError("too many"))
+        self.iterator = partial(self._ask, kinesis.iterator, ShardMissingError("no such shard"))
+
+    def _ask(self, call: Callable[..., Any], error: KinesisError, *asked: str) -> Any:
+        if self.is_away:
+            raise error
+        return call(*asked)
+
+
+class ShortQuery(SteppedQuery):
+    """A life that waits for a minute at most, all in all."""
+
+    left = 60.0
+
+    def _wait(self, woken: Event, seconds: float) -> bool:
+        self.left -= seconds
+        assert self.left > 0, "the call does not end"
+        return super()._wait(woken, seconds)
+
+
+def test_a_shard_that_cannot_be_looked_at_does_not_hold_the_first_call() -> None:
+    """A query cannot be stopped in a call."""
+    time = FakeTime()
+    kinesis = Away(MemoryKinesis(clock=time.milliseconds), time)
+    query = ShortQuery(kinesis, time)
+    kinesis.is_away = True
+    for _ in range(5):
+        assert query.plan() is None
+    query.end()

@@ -83,8 +83,8 @@ class Listings:
         self.describe(_AGAIN)
         return self._state.streams.bound_now(self._clock())
 
-    def describe(self, longest: float = _DESCRIBED_FOR) -> None:
-        """Describe the streams, unless that was tried less than `longest` seconds ago.
+    def describe(self, longest: float = _DESCRIBED_FOR) -> bool:
+        """Describe the streams, unless that was tried less than `longest` seconds ago; return whether they could be.
 
         A stream that was deleted and created again shows only here where reading starts at a time, or at the oldest
         record: in any stream that is a position. To delete and create one takes longer than such a description is used.
@@ -94,13 +94,14 @@ class Listings:
         """
         now = self._clock()
         if now - self._asked < longest:
-            return
+            return True
         self._asked = now
         try:
             self._state.streams.describe_again(self._state.shards.active, now)
         except (ThrottledError, Unavailable) as error:
             log.warning("cannot describe the streams now, continuing with what is known of them: %s", error)
-            return
+            return False
+        return True
 
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
         """Note the shards that were read to their end: what comes after them is to be listed."""
@@ -139,7 +140,7 @@ class Listings:
         self._state.note_at_tip(self._state.sights)
         self._state.sights = self._state.keeper.check_retention(self._state.shards, self._state.sights)
 
-    def check_changed_shards(self) -> bool | None:
+    def check_changed_shards(self, sights: Sights) -> bool | None:
         """Return whether another listing explains that a shard cannot be looked at; None if that is not known now.
 
         Raises:
@@ -149,7 +150,8 @@ class Listings:
         before = self._state.shards.lineage
         try:
             # The stream may be another one by now: describing it shows that, and what to do.
-            self._state.streams.describe_again(self._state.shards.active, self._clock())
+            if not self._check_retention(sights):
+                return None
             # Retention removes shards between two listings: the next listing shows whether that is a loss.
             self._state.list_shards(everything=True)
         except (ThrottledError, Unavailable) as error:
@@ -166,9 +168,15 @@ class Listings:
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
         if self._state.sights.newest > self._state.streams.bound_now(self._clock()) + _STOOD_STILL_MS:
-            self._state.note_at_tip(before)
-            self.describe(0)
-            self._state.sights = self._state.keeper.check_retention(self._state.shards, self._state.sights)
+            self._check_retention(before)
+
+    def _check_retention(self, before: Sights) -> bool:
+        self._state.note_at_tip(before)
+        if not self.describe(0):
+            self._state.sights = self._state.sights.forget_looks(before)
+            return False
+        self._state.sights = self._state.keeper.check_retention(self._state.shards, self._state.sights)
+        return True
 
     def choose_unread(self, standings: Mapping[str, Standing]) -> dict[str, Position]:
         """Return now and then the shards that are not read and whose next record was not seen yet: its age is the lag.

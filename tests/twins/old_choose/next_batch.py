@@ -118,7 +118,7 @@ class BatchPlanner:
         """Read only what is in the stream by now, and retry what of it fails."""
         if self._prefetcher is not None:
             # What was read to the tip was so before now.
-            self._state.sights = self._prefetcher.drop(self._state.sights)
+            self._state.sights = self._prefetcher.take({}, self._prefetcher.end(self._state.sights))
         self.is_draining = True
         self._made = ""
         self._state.sights = self._state.sights.stop_at_tip(self._listings.find_arrival_bound())
@@ -209,20 +209,20 @@ class BatchPlanner:
             StreamRecreatedError: a stream was deleted and created again.
             KinesisError: a shard cannot be looked at.
         """
-        now = self._steady_ms()
+        now, before = self._steady_ms(), self._state.sights
         try:
             rare = find_rare(self._state.shards, self._state.sights)
             unread = self._listings.choose_unread(self.standings(rare))
+            before = self._state.sights
             if unread:
                 self._look(unread)
-            before = self._state.sights
             read = self._find_shards_with_more(now)
             self._listings.check_standstill(before)
             return read
         except (ThrottledError, Unavailable):
             raise
         except KinesisError:
-            changed = self._listings.check_changed_shards()
+            changed = self._listings.check_changed_shards(before)
             if changed is False:
                 raise
             return self._find_shards_with_more(now) if changed else []

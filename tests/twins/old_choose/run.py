@@ -20,12 +20,10 @@ class OldPlanner(BatchPlanner):
 
     course = Course(0.0, None)
 
-    @property
-    def has_unseen(self) -> bool:
-        """Return whether there are shards at which this run has not looked yet."""
-        known = self._state.sights.by_shard
-        seen = {shard for shard, one in known.items() if one.look is not None or one.looked}
-        return not seen >= self._find_watched().keys()
+    def count_unseen(self) -> int:
+        """Return the number of shards at which this run has not looked yet, and may."""
+        due, _ = self._state.sights.find_due(self._find_watched(), self._steady_ms())
+        return sum(self._state.sights.of(shard).pace.looked is None for shard in due)
 
     def drain(self, asked: int = 0) -> None:
         """See `BatchPlanner.drain`."""
@@ -42,6 +40,7 @@ class OldRun(SourceRun):
             super()._take_over(offsets, relieved)
 
     def _next_plan(self, max_records: int | None, deadline: float) -> Plan | None:
+        unseen_before = math.inf
         while True:
             self._takeover.raise_if_replaced()
             planner = cast(OldPlanner, self._planner)
@@ -60,7 +59,8 @@ class OldRun(SourceRun):
                 self._reconciler.hand_over(planner.complete_plan(plan))
             if plan is not None or planner.is_drained:
                 return plan
-            goes_on = planner.is_draining or planner.has_unseen
+            unseen = planner.count_unseen()
+            goes_on, unseen_before = planner.is_draining or 0 < unseen < unseen_before, unseen
             if not goes_on and self._around.steady() >= deadline:
                 return None
             self._rest_until(math.inf if goes_on else deadline)
