@@ -13,8 +13,9 @@ import numpy as np
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, ExternalNode
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.external_requests import Amender, Amendment
+from kinesis_trident.spout.planner.settling.external_requests import step
 from kinesis_trident.spout.planner.settling.settlement import InflightRules
+from kinesis_trident.spout.planner.settling.shard_events import Requested, ShardUnit
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import After
 from kinesis_trident.tracker.held_turns import AckWait, HeldRows, HeldTurn
@@ -93,12 +94,12 @@ def held(n: int, fails: slice | None = None) -> ShardState:
 
 def take_in(
     state: ShardState, asked: Asked, measure: Callable[[Callable[[], object]], float] = steps_of
-) -> tuple[float, list[Amendment]]:
+) -> tuple[float, list[ShardUnit]]:
     """Take in what is asked for; return what that costs, and what has become of the shard."""
     shards = Shards("none", states={SHARD: state})
-    taken = list[Amendment]()
-    amender = Amender(Layout("/k", "app", "orders", 1), RULES)
-    return measure(lambda: taken.extend(amender.take_in(shards, {SHARD: asked}, NOW))), taken
+    taken = list[ShardUnit]()
+    event, layout = Requested({SHARD: asked}), Layout("/k", "app", "orders", 1)
+    return measure(lambda: taken.extend(step(shards, event, RULES, layout, NOW))), taken
 
 
 def replay(rows: range) -> ExternalNode:

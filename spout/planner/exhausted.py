@@ -1,30 +1,59 @@
-"""Counts exhausted runs of records in the dead letter, or stops the query for them. Pure."""
+"""Counts exhausted runs of records as dead letters, marks those replayed, or stops the query for them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
-from kinesis_trident.checkpoint.model.replays import LISTED
+from kinesis_trident.checkpoint.model.replays import (
+    LISTED,
+    are_in_flight,
+    mark_asked,
+    settle_replays,
+    take_back,
+)
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settling.shard_events import ShardAfter
+from kinesis_trident.tracker.position_keys import NO_KEYS, Keys
 from kinesis_trident.tracker.records import Run
 
 
-def add_dead_letters(
-    before: DeadLettersNode | None, letters: Sequence[DeadLetterRecord], target: str
-) -> DeadLettersNode:
-    """Return a shard's node of dead letters after more of them; `target`: where they go."""
-    return DeadLettersNode(
-        count=(before.count if before else 0) + sum(letter.count for letter in letters),
-        target=target,
-        last=(*(before.last if before else ()), *letters)[-LISTED:],
-        replays=before.replays if before else (),
-    )
+def letters_after(
+    before: DeadLettersNode | None,
+    after: ShardState | ShardAfter,
+    letters: Sequence[DeadLetterRecord] = (),
+    target: str = "",
+    anew: Keys = NO_KEYS,
+    cancelled: Keys = NO_KEYS,
+    now: int = 0,
+) -> DeadLettersNode | None:
+    """Return a shard's dead letters once it is at `after`; None if they have not changed.
+
+    `letters`: the new ones, which go to `target`. `anew`: the done records that somebody has asked for, which come
+    again as of `now`; `cancelled`: those that do not.
+    """
+    inflight, turns = after.inflight, after.turns
+    node = before
+    if node is not None and node.replays and inflight is not None:
+        node = take_back(node, cancelled, inflight, turns)
+        node = settle_replays(node, inflight, turns, letters, inflight.txid)
+    if letters or len(anew):
+        # A request may name records that never were.
+        node = node or DeadLettersNode(count=0, target="")
+    if node is not None and letters:
+        count, last = node.count + sum(letter.count for letter in letters), (*node.last, *letters)[-LISTED:]
+        node = msgspec.structs.replace(node, count=count, target=target, last=last)
+    if node is not None and len(anew):
+        node = mark_asked(node, anew[are_in_flight(anew, inflight, turns)], now)
+    return node if node is not before else None
 
 
 def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, options: SourceOptions) -> None:

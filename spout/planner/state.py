@@ -22,8 +22,7 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.offsets import adopt_nodes
 from kinesis_trident.spout.planner.pace import LookTimes
-from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.external_requests import Amender, Amendment
+from kinesis_trident.spout.planner.settling.external_requests import step
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch, Origin
 from kinesis_trident.spout.planner.settling.settlement import InflightRules, settle_batch
 from kinesis_trident.spout.planner.settling.shard_events import (
@@ -31,8 +30,10 @@ from kinesis_trident.spout.planner.settling.shard_events import (
     Amended,
     Listed,
     Looked,
+    Requested,
     ShardEvent,
-    Tally,
+    ShardUnit,
+    TimedOut,
     Watcher,
 )
 from kinesis_trident.spout.planner.shards.filling import fill_state
@@ -55,15 +56,12 @@ _SAID = 20
 
 def make_rules(options: SourceOptions, rng: random.Random) -> InflightRules:
     """Return how the options settle the records in flight; addresses are without their credentials."""
+    timeout = round(options.message_timeout * 1000)
     return InflightRules(
-        RetryPolicy(
-            options.retry_limit,
-            Backoff.parse(options.retry_backoff),
-            hold_ms=round(options.message_timeout * 1000),
-        ),
+        RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff), hold_ms=timeout),
         rng,
         options.max_retrying_records,
-        timeout=round(options.message_timeout * 1000),
+        timeout=timeout,
         max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
         buries=options.on_exhausted != "fail",
         target=redact(options.dead_letter or options.on_exhausted),
@@ -115,7 +113,6 @@ class SourceState:
         self.consumers = ConsumerWatch()
         self.watchers: list[Watcher] = [self.counter.watch]
         self.keeper = LineageKeeper(options, store, streams, epoch, self.losses)
-        self._amender = Amender(store.layout, self._rules)
 
     def _become(self, event: ShardEvent, after: Shards) -> None:
         before, self.shards = self.shards, after
@@ -151,7 +148,7 @@ class SourceState:
         if settled is not None:
             after = replace(after, settled=settled.txid, settled_plan=settled.plan)
         self._become(Adopted(), after)
-        self._amend(self._amender.unblock(self.shards))
+        self._amend(step(self.shards, Adopted(), self._rules, self._layout, self.settled_at))
 
     def copy(self) -> BackupNode:
         """Return a copy of the nodes of all shards, as `ChangeStore.keep` stores it."""
@@ -185,19 +182,16 @@ class SourceState:
             self._become(Listed(), after)
         self._amend(self._fill())
 
-    def _fill(self) -> Iterator[Amendment]:
+    def _fill(self) -> Iterator[ShardUnit]:
         """Fill stored sequence numbers up as the service writes them: an older release has left its zeros out."""
         for shard, state in self.shards.active.items():
             digits = self.streams.digits.get(self._layout.key_of(shard).stream, 0)
             filled = fill_state(state, digits) if digits else state
             if filled is not state:
-                log.warning(
-                    "shard %s: its positions were stored without the zeros in front that this service writes, and are "
-                    "filled up to %d digits",
-                    shard,
-                    digits,
+                what = (
+                    "its positions were stored without the zeros in front that this service writes, and are"
                 )
-                yield Amendment(shard, filled)
+                yield ShardUnit(shard, filled, told=[f"shard {shard}: {what} filled up to {digits} digits"])
 
     def note_at_tip(self, sights: Sights) -> None:
         """Record that idle shards were seen at their tips; in ZooKeeper only now and then.
@@ -216,7 +210,7 @@ class SourceState:
             found = self._store.external.read()
             self._put_aside(found.unreadable)
             try:
-                return self._amend(self._amender.take_in(self.shards, found.asked, now))
+                return self._amend(step(self.shards, Requested(found.asked), self._rules, self._layout, now))
             except Refused as refused:
                 # Somebody has withdrawn a request after we have read it.
                 if not refused.op.path.startswith(f"{self._store.external.folder}/"):
@@ -224,37 +218,30 @@ class SourceState:
 
     def time_out(self, now: int) -> None:
         """Fail the records of the streams read now that nobody has acked in time."""
-        self._amend(self._amender.time_out(self.shards, now))
+        self._amend(step(self.shards, TimedOut(), self._rules, self._layout, now))
 
-    def _amend(self, amendments: Iterable[Amendment]) -> None:
-        """Write changes of shards, one by one; those that are written count, also if another one fails."""
-        states: dict[str, ShardState] = {}
-        letters, tally = dict(self.shards.dead_letters), Tally()
+    def _amend(self, units: Iterable[ShardUnit]) -> None:
+        """Write units, one by one; those that are written count and are told, also if another one fails."""
+        written: list[ShardUnit] = []
         try:
-            for one in amendments:
-                folder = self._layout.external_of(one.shard)
-                self._put_aside(
-                    {f"{folder}/{name}": f"{folder}/{name}: {why}" for name, why in one.unreadable.items()}
-                )
+            for unit in units:
+                self._put_aside(unit.unreadable)
                 self._store.shards.amend(
-                    one.shard,
+                    unit.shard,
                     self.epoch,
-                    checkpoint=one.state.checkpoint if one.state else None,
-                    inflight=one.state.inflight if one.state else None,
-                    dead_letters=one.dead_letters,
-                    consumed=one.consumed,
+                    checkpoint=unit.state.checkpoint if unit.state else None,
+                    inflight=unit.state.inflight if unit.state else None,
+                    dead_letters=unit.dead_letters,
+                    consumed=unit.consumed,
                 )
-                if one.refused:
-                    self._answer(f"shard {one.shard}: {'; '.join(one.refused)}"[:1000])
-                tally = tally.add(one.tally)
-                if one.state is not None:
-                    states[one.shard] = one.state
-                if one.dead_letters is not None:
-                    letters[one.shard] = one.dead_letters
+                written.append(unit)
+                for line in unit.told:
+                    log.warning("%s", line)
+                if unit.answer:
+                    self._answer(unit.answer)
         finally:
-            if states:
-                after = replace(self.shards, states={**self.shards.states, **states}, dead_letters=letters)
-                self._become(Amended(list(states), tally), after)
+            if any(unit.state is not None for unit in written):
+                self._become(event := Amended(written), event.after(self.shards))
 
     def _answer(self, what: str) -> None:
         """Note what is not done among the requests of people, who look there; nothing depends on it."""
@@ -272,19 +259,15 @@ class SourceState:
         places = self._store.external.reject_many(paths, self.epoch)
         self._ignored.update(path for path in paths if path not in places)
         for path in paths[:_SAID]:
-            why = unreadable[path]
-            if path not in places:
+            place, why = places.get(path), unreadable[path]
+            if place is None:
                 log.error("a request of another process cannot be read, and stays at %s", why)
                 continue
-            full = f"it was removed: {self._layout.rejected} is full"
-            where = f"it is now at {places[path]}" if places[path] else full
+            where = f"it is now at {place}" if place else f"it was removed: {self._layout.rejected} is full"
             log.error("a request of another process cannot be read, and was not applied: %s; %s", why, where)
         if len(paths) > _SAID:
-            log.error(
-                "%d more such requests were not applied; %s has the first ones of all",
-                len(paths) - _SAID,
-                self._layout.rejected,
-            )
+            what = "%d more such requests were not applied; %s has the first ones of all"
+            log.error(what, len(paths) - _SAID, self._layout.rejected)
 
     def settle(self, plan: Plan, origin: Origin) -> None:
         """Settle a batch that Spark has committed: move checkpoints and queue failed records, in ZooKeeper first.

@@ -7,7 +7,7 @@ the plan, the turn's pin and the outcome, and returns the shard's two nodes.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -24,10 +24,9 @@ from kinesis_trident.checkpoint.model.nodes import (
     Pin,
     Plan,
 )
-from kinesis_trident.checkpoint.model.replays import settle_replays
 from kinesis_trident.checkpoint.model.row_ids import positions_of
 from kinesis_trident.common.visible_text import count_noun
-from kinesis_trident.spout.planner.exhausted import add_dead_letters
+from kinesis_trident.spout.planner.exhausted import letters_after
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, KeptShard, ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardAfter
@@ -167,6 +166,14 @@ def settle_batch(
             done[shard] = settle_shard(before, turn, rules)
         except ValueError as error:
             raise misfit_error(layout.pin_of(plan.txid, shard), error) from error
+    letters = dict[str, DeadLettersNode]()
+    for shard, result in done.items():
+        node = shards.dead_letters.get(shard)
+        if result.dead_lettered or node is not None:
+            with name_in_errors(layout.deadletters_of(shard)):
+                node = letters_after(node, result, result.dead_lettered, rules.target)
+            if node is not None:
+                letters[shard] = node
     ended = [shard for shard, pin in pins.items() if pin.closed]
     # A purge removes plans and outcomes of many nodes; pins with positions of records in flight stay.
     is_known = plan.txid in shards.turns_in_use or any(plan.txid in result.turns for result in done.values())
@@ -174,27 +181,12 @@ def settle_batch(
         finished,
         now,
         done,
-        dict(_letters_after(shards, plan.txid, done, rules, layout)),
+        letters,
         mark_drained(shards.lineage, ended) if ended else shards.lineage,
         ended,
         leaves_nodes=bool(plan.retries or plan.dead or not_done or is_known)
         or len(plan.positions) >= _FEW_SHARDS,
     )
-
-
-def _letters_after(
-    shards: Shards, txid: int, done: Mapping[str, ShardAfter], rules: InflightRules, layout: Layout
-) -> Iterator[tuple[str, DeadLettersNode]]:
-    """Yield the nodes of dead letters that a batch changes, by shard."""
-    for shard, result in done.items():
-        before = node = shards.dead_letters.get(shard)
-        if node is not None and node.replays:
-            with name_in_errors(layout.deadletters_of(shard)):
-                node = settle_replays(node, result.inflight, result.turns, result.dead_lettered, txid)
-        if result.dead_lettered:
-            node = add_dead_letters(node, result.dead_lettered, rules.target)
-        if node is not None and node is not before:
-            yield shard, node
 
 
 def settle_shard(state: ShardState, turn: CommittedTurn, rules: InflightRules) -> ShardAfter:

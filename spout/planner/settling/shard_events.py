@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
     DeadLetterRecord,
     DeadLettersNode,
+    ExternalNode,
     InflightNode,
 )
 from kinesis_trident.spout.planner.plan import KeptShard, ShardState
@@ -121,11 +122,55 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Amended:
-    """Some shards have changed outside of a batch: by requests of other processes, or for want of acks in time."""
+class Requested:
+    """Other processes have asked for replays, acks and fails, by shard and name."""
 
-    shards: Sequence[str]
-    tally: Tally
+    asked: Mapping[str, Mapping[str, ExternalNode]]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """Time has passed, in which somebody could ack."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardUnit:
+    """A change of one shard between two batches: written in one multi, and true and told from then on.
+
+    Attributes:
+        shard: its name.
+        state: the shard after it; None if it was never read.
+        dead_letters: its new ones; None if they have not changed.
+        tally: the counts of the records.
+        consumed: the names of the requests that it includes; they are removed with it.
+        unreadable: requests that cannot be applied, path to what is wrong; they are put aside before it.
+        told: lines for the log.
+        answer: what people have asked for, and is not done; they look for it among their requests.
+    """
+
+    shard: str
+    state: ShardState | None
+    dead_letters: DeadLettersNode | None = None
+    tally: Tally = field(default_factory=Tally)
+    consumed: Sequence[str] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    told: Sequence[str] = ()
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """Some shards have changed between two batches, by the units that were written."""
+
+    units: Sequence[ShardUnit]
+
+    def after(self, before: Shards) -> Shards:
+        """Return the shards after it."""
+        states = {unit.shard: unit.state for unit in self.units if unit.state is not None}
+        letters = {unit.shard: unit.dead_letters for unit in self.units if unit.dead_letters is not None}
+        return replace(
+            before, states={**before.states, **states}, dead_letters={**before.dead_letters, **letters}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import RunCounts
@@ -31,9 +33,9 @@ class RunCounter:
         match event:
             case BatchSettled():
                 self._settle(before, event)
-            case Amended(shards, tally):
-                self.tally = self.tally.add(tally)
-                for shard in shards:
+            case Amended(units):
+                self.tally = reduce(Tally.add, [unit.tally for unit in units], self.tally)
+                for shard in {unit.shard for unit in units if unit.state is not None}:
                     gone = _count_dead(after.states[shard]) - _count_dead(before.states[shard])
                     self._counts.exhausted += max(0, gone)
 

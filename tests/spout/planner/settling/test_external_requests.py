@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import example, given, strategies as st
 
-from benchmarks.named_records import NOW, RULES, SHARD, held, text
+from benchmarks.named_records import NOW, RULES, held, text
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.spout.planner.settling.external_requests import apply_requests
 from kinesis_trident.spout.planner.settling.shard_events import Tally
@@ -29,10 +29,10 @@ def test_acks_do_together_what_they_do_one_by_one(some: list[tuple[list[int], in
         for at, (rows, attempt) in enumerate(some)
     }
     shard = RULES.open_shard_of(HELD)
-    together, tally, _ = apply_requests(SHARD, shard, asked, NOW, RULES, [])
+    together, tally, *_ = apply_requests(shard, asked, NOW, RULES)
     summed = Tally()
     for name, node in asked.items():
-        shard, one, _ = apply_requests(SHARD, shard, {name: node}, NOW, RULES, [])
+        shard, one, *_ = apply_requests(shard, {name: node}, NOW, RULES)
         summed = summed.add(one)
     assert tally == summed
     assert together.pending == shard.pending

@@ -73,7 +73,9 @@ def test_what_is_written_counts_though_the_next_shard_cannot_be_written(
         patch.setattr(query.run._store.shards, "amend", fail_at_b)
         with pytest.raises(ZooKeeperUnavailableError):
             state.time_out(time.milliseconds())
-    assert [(type(event), event.shards, event.tally.timed_out) for event in told] == [(Amended, [A], 1)]
+    assert [
+        (type(event), [(unit.shard, unit.tally.timed_out) for unit in event.units]) for event in told
+    ] == [(Amended, [(A, 1)])]
     assert state.shards.states[A].inflight == query.store.shards.inflight()[A]
     state.time_out(time.milliseconds())
     assert state.shards.unacked == 0
@@ -114,7 +116,10 @@ def test_what_is_taken_in_counts_once_though_a_request_of_the_next_shard_is_with
     monkeypatch.setattr(query.run._store.shards, "amend", withdraw_before)
     state.take_in_requests(time.milliseconds())
     assert tries == [(A, 2), (B, 2), (B, 1)]
-    assert [(type(event), event.shards) for event in told] == [(Amended, [A]), (Amended, [B])]
+    assert [(type(event), [unit.shard for unit in event.units]) for event in told] == [
+        (Amended, [A]),
+        (Amended, [B]),
+    ]
     assert state.shards.unacked == 1
     assert state.counter.tally.acked == 3
     for shard in (A, B):

@@ -1,0 +1,1 @@
+"""What changed shards between two batches while it logged, and its shell: the twin of `step` and its units."""
