@@ -110,19 +110,23 @@ class IdleWait:
 
     Args:
         seconds: of a wait.
+
+    Attributes:
+        away: the seconds for which Spark was last seen to wait for its trigger; 0 if it does not.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until_try = 0
-        self._spark_waits = False
+        self.away = 0.0
         self._left: float | None = None
 
     def begin(self, now: float) -> float:
         """Return the seconds that the call which begins now waits at most."""
         if self._left is not None:
-            before, self._spark_waits = self._spark_waits, now - self._left > _AWAY
-            self._until_try = _SOON if before or self._spark_waits else _LATER
+            before, gap = self.away, now - self._left
+            self.away = gap if gap > _AWAY else 0.0
+            self._until_try = _SOON if before or self.away else _LATER
             self._left = None
         return 0.0 if self._leaves else self._seconds
 
@@ -135,7 +139,7 @@ class IdleWait:
 
     @property
     def _leaves(self) -> bool:
-        return self._spark_waits or self._until_try <= 0
+        return self.away > 0 or self._until_try <= 0
 
 
 def correct_due_times(inflight: InflightNode, now: int, longest_delay: int, timeout: int) -> InflightNode:

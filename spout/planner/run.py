@@ -344,7 +344,8 @@ class SourceRun:
     def _next_plan(self, max_records: int | None, deadline: float) -> Plan | None:
         """Plan as soon as there is something to do; None if there is nothing by then, or the run drains or stops."""
         planner, takeover = self._planner, self._takeover
-        planner.begin_round()
+        # What is found after the call waits for the next trigger.
+        planner.begin_round(self._idle_wait.away / 2)
         unseen_before = math.inf
         while True:
             takeover.raise_if_replaced()

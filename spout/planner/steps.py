@@ -75,6 +75,7 @@ class PlanningSteps:
             clock=around.steady,
             executor=around.executor,
         )
+        self._patience = 0.0
         self._prefetcher = Prefetcher(self._probe, options, pins_of, around)
 
     @property
@@ -86,9 +87,9 @@ class PlanningSteps:
         """Return how these shards, or all of the streams that are read now, stand, with what this run sees of them."""
         return self._see().standings(self._state.shards.active if names is None else names)
 
-    def begin_round(self) -> None:
-        """Ask the rules from the first one on, though an error may have ended the last round."""
-        self.course = replace(self.course, round=Round())
+    def begin_round(self, patience: float = 0.0) -> None:
+        """Ask the rules from the first one on, though an error may have ended the last round; `patience`: of looks."""
+        self._patience, self.course = patience, replace(self.course, round=Round())
 
     def choose(self, stop: bool, drain: int, max_records: int | None) -> Next:
         """Return what comes next: see `choose`, and `Moment` for the arguments.
@@ -236,7 +237,7 @@ class PlanningSteps:
 
     def _look(self, asked: LookAt) -> None:
         """Look at shards, as `TipProbe.look`; a permanent error is explained first, and raised if it comes again."""
-        state, answers = self._state, self._probe.look(asked.questions)
+        state, answers = self._state, self._probe.look(asked.questions, self._patience)
         error = answers.error
         due = asked.at if error is None and asked.why == "due" else None
         state.sights = state.sights.take(answers.looks, answers.budgets, due)

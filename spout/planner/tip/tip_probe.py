@@ -117,13 +117,13 @@ class TipProbe:
         self._executor = executor or ThreadPoolExecutor(_THREADS, thread_name_prefix="probe")
         self.ended_open = self._largest = 0
 
-    def look(self, questions: Mapping[str, Question]) -> Answers:
+    def look(self, questions: Mapping[str, Question], patience: float = 0.0) -> Answers:
         """Look at shards, in their order.
 
         Shards that were not reached in time are left out: with very many shards, or a slow endpoint, the query reads
-        the first findings before the others are known.
+        the first findings before the others are known. `patience`: as of the class, if it is more.
         """
-        enough = self._clock() + self._patience
+        enough = self._clock() + max(self._patience, patience)
         found, left, asked = dict[str, Look](), dict[str, Budget](), list(questions.items())
         while asked:
             many = max(1, min(_AT_ONCE, UNDER_WAY // max(1, self._largest)))

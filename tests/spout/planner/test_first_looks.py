@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import count
 from threading import Event
 from typing import Any
 
+import pytest
 from stepped import SlowKinesis, SteppedQuery
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -73,3 +75,45 @@ def test_a_shard_that_cannot_be_looked_at_does_not_hold_the_first_call() -> None
     for _ in range(5):
         assert query.plan() is None
     query.end()
+
+
+@pytest.mark.parametrize(("waits", "read"), [(5.0, SHARDS), (0.0, 64)])
+def test_a_call_looks_at_all_shards_where_spark_waits_for_its_trigger(
+    zookeeper: EmbeddedZooKeeper, app: str, waits: float, read: int
+) -> None:
+    """What is found after the call waits for the next trigger; without one the first records are read at once."""
+    kinesis, clock = MemoryKinesis(shards=SHARDS), Clock()
+    given = {"streamName": "orders", "applicationName": app, "startingPosition": "TRIM_HORIZON"}
+    options = SourceOptions.parse(given | {"zookeeper.hosts": zookeeper.hosts})
+    around = Surroundings(clock=clock, steady=clock, wait=clock.wait, status_period=None)
+    run = SourceRun(options, kinesis, connect(options.zookeeper), around)
+    start = run.initial()
+    assert run.latest(start, None) is None
+    clock.seconds += waits
+    assert run.latest(start, None) is None
+    clock.seconds += waits or 5.0
+    for shard in kinesis.list_shards("orders"):
+        kinesis.put(shard.id, b"data")
+    # An answer takes so long that a part of the shards takes more than a call for many of them has.
+    clock.step = 0.002
+    plan = run.latest(start, None)
+    run.close()
+    assert plan is not None
+    assert len(plan.read) == read
+
+
+class Clock:
+    """A clock that goes on by a step whenever somebody asks for the time."""
+
+    def __init__(self) -> None:
+        self.seconds, self.step, self._lock = 1_000.0, 0.0, threading.Lock()
+
+    def __call__(self) -> float:
+        with self._lock:
+            self.seconds += self.step
+            return self.seconds
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Go on by so many seconds at once."""
+        self.seconds += seconds
+        return event.is_set()
