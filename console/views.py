@@ -15,6 +15,7 @@ from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, Pin
 from kinesis_trident.checkpoint.model.run_status import run_name
+from kinesis_trident.checkpoint.model.standing import explain_blocked
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.dead_letter_replay import replay_of
 from kinesis_trident.console.figures import HomeFacts
@@ -84,9 +85,8 @@ class View:
 
 def checkpoints(snapshot: Snapshot, now: int) -> View:
     """Show per shard how far all records are done, where reading continues, and the records between."""
-    owner = snapshot.owner
-    facts = HomeFacts(snapshot, now)
-    rows = []
+    owner, facts = snapshot.owner, HomeFacts(snapshot, now)
+    rows, blocked = [], explain_blocked(snapshot.inflight)
     for shard, one in facts.shards.items():
         node, lineage = snapshot.checkpoints.get(shard), snapshot.shards.get(shard)
         rows.append(
@@ -102,7 +102,8 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
                 **_pick(one, "retrying", "dead_lettered"),
                 "connected": owner is not None,
                 "owner": f"{owner.host}:{owner.pid}" if owner else None,
-                **_pick(one, "standing", "blocked"),
+                **_pick(one, "standing"),
+                "blocked": blocked.get(shard, ""),
             }
         )
     columns = tuple(name for name in _CHECKPOINTS if name not in _IF_ANY or any(map(itemgetter(name), rows)))

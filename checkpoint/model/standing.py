@@ -6,7 +6,7 @@ a new cause is a new row and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache, partial
@@ -200,6 +200,10 @@ def find_standing(
     return standing_of(frozenset(cause for cause, holds in causes if holds))
 
 
+MANY_BOUNDED = "maxFetchRecordsPerShard bounds those of a batch, and maxRetryingRecords those that wait"
+"""The options against what `explain_many` says."""
+
+
 def explain_many(inflight: Iterable[InflightNode]) -> str:
     """Return that ZooKeeper holds nearly as many failed records as it is known to bear; empty if it does not."""
     groups = sum(len(node.waiting) + len(node.dead) for node in inflight)
@@ -208,3 +212,11 @@ def explain_many(inflight: Iterable[InflightNode]) -> str:
     known = "a server with 256 MB of heap was seen to bear 300,000"
     wait = count_noun(groups, "group of failed neighbours waits", "groups of failed neighbours wait")
     return f"{wait} in ZooKeeper; {known}"
+
+
+def explain_blocked(inflight: Mapping[str, InflightNode]) -> dict[str, str]:
+    """Return why shards read nothing new, by shard; and that all shards together have many failed records."""
+    # What a node says was written for its shard alone.
+    many = explain_many(inflight.values())
+    more = f". {many}. {MANY_BOUNDED}" if many else ""
+    return {shard: f"{node.blocked}{more}" for shard, node in inflight.items() if node.blocked}

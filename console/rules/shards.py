@@ -70,8 +70,7 @@ def _refused(facts: HomeFacts, reason: str, what: str, remedy: str) -> Iterator[
 
 
 def _many_wait(facts: HomeFacts) -> Iterator[Case]:
-    many = explain_many(facts.snapshot.inflight.values())
-    if many:
+    if many := explain_many(facts.snapshot.inflight.values()):
         yield Case(
             many,
             f"fix what makes the records fail ({facts.line('retries')}), or start the query again with a lower "
@@ -88,12 +87,12 @@ def _blocked(facts: HomeFacts) -> Iterator[Case]:
             why = nodes[shard].blocked.partition(":")[0]
             limit = _LIMIT.search(why)
             kinds.setdefault(limit[0] if limit else why, {})[shard] = why
-    more = "" if explain_many(nodes.values()) else "raise maxRetryingRecords, "
+    more = "lower maxFetchRecordsPerShard" if explain_many(nodes.values()) else "raise maxRetryingRecords"
     for _, blocked in sorted(kinds.items()):
         read, why = "reads" if len(blocked) == 1 else "read", next(iter(blocked.values()))
         yield Case(
             f"{facts.names(blocked)} {read} nothing new: {why}",
-            f"fix what makes the records fail ({facts.line('retries')}), {more}or set retrySpool, from "
+            f"fix what makes the records fail ({facts.line('retries')}), {more}, or set retrySpool, from "
             "which more of them come back in a batch; with ackMode=explicit, ack them",
             facts.labels(blocked),
         )

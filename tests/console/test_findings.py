@@ -27,6 +27,7 @@ from kinesis_trident.console.finding import Finding, Level, Limits, worst
 from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import Status, lines_of, status_of, summary_of
+from kinesis_trident.console.views import checkpoints
 from kinesis_trident.tracker.records import Noted
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -375,6 +376,26 @@ def test_very_many_failed_records_are_told_before_they_are_too_many(monkeypatch:
     assert "4 groups of failed neighbours wait in ZooKeeper" in many["many-waiting"]
     assert "a lower maxFetchRecordsPerShard" in many["many-waiting"]
     assert "raise maxRetryingRecords" not in many["blocked"]
+    assert "lower maxFetchRecordsPerShard, or set retrySpool" in many["blocked"]
+
+
+def test_a_shard_that_is_blocked_says_that_all_together_have_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standing, "MANY_GROUPS", 4)
+
+    def blocked(waiting: int) -> list[str]:
+        nodes = {
+            PARENT: InflightNode(txid=7, waiting=(WAITING,) * waiting, blocked="full"),
+            CHILD: InflightNode(txid=7, waiting=(), dead=(WAITING,) * 2),
+        }
+        rows = checkpoints(replace(HEALTHY, inflight=nodes), NOW).rows
+        return [row["blocked"] for row in rows if row["blocked"]]
+
+    assert blocked(1) == ["full"]
+    (told,) = blocked(2)
+    assert told.startswith("full. 4 groups of failed neighbours wait in ZooKeeper; ")
+    assert "maxFetchRecordsPerShard bounds those of a batch" in told
 
 
 def test_the_first_bar_of_a_summary_is_that_before_its_numbers() -> None:

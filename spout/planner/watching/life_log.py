@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
-from kinesis_trident.checkpoint.model.standing import explain_many
+from kinesis_trident.checkpoint.model.standing import MANY_BOUNDED, explain_many
 from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, Listed, ShardEvent
@@ -61,10 +61,7 @@ class LifeLog:
                 many = explain_many(one.inflight for one in after.states.values() if one.inflight is not None)
                 sights = self._log_settled(event, sights)
                 if many and self._seldom("many"):
-                    log.warning(
-                        "%s. maxFetchRecordsPerShard bounds those of a batch, and maxRetryingRecords those that wait",
-                        many,
-                    )
+                    log.warning("%s. %s", many, MANY_BOUNDED)
         return sights
 
     def _log_settled(self, event: BatchSettled, sights: Sights) -> Sights:
