@@ -15,12 +15,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import boto3
 import msgspec
+import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -37,8 +38,8 @@ SHARDS = (5_000, 10_000)
 BUSY = 100
 """One of so many shards gets a record for a batch."""
 
-ROUNDS, IDLE = 3, 60.0
-"""How often they get one, after two times to get warm; the seconds without a record that are measured."""
+ROUNDS, IDLE = 2, 60.0
+"""How often they get one, after one time to get warm; the seconds without a record that are measured."""
 
 TRIGGER = "5 seconds"
 """The looks of many shards find their new records one after the other: a batch has those of so long."""
@@ -117,7 +118,7 @@ class Bench:
     def stop(self) -> None:
         """Stop the query, and wait until its planning process has ended: its seconds are no others'."""
         kinesis_trident.stop(self.query)
-        while any("source_runner" in " ".join(process.cmdline()) for _, process in running()):
+        while any(_plans(process) for _, process in running()):
             time.sleep(0.1)
 
     def put(self, each: int) -> None:
@@ -168,6 +169,13 @@ class Bench:
         return float(memory.getHeapMemoryUsage().getUsed())
 
 
+def _plans(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        # One that has just ended has no command line any more.
+        return "source_runner" in " ".join(process.cmdline())
+    return False
+
+
 @contextmanager
 def prepared(shards: int) -> Iterator[Bench]:
     """A query that has read a record of each shard, and some more of a few."""
@@ -182,7 +190,7 @@ def prepared(shards: int) -> Iterator[Bench]:
         bench.put(1)
         bench.start()
         bench.read()
-        bench.batches(2)
+        bench.batches(1)
         yield bench
         bench.stop()
         spark.stop()
