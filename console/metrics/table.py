@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -21,13 +21,14 @@ _SHARD = (*_HOME, "shard")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric; `places` are those that export it."""
+    """One metric; `places` are those that export it, `figure` says whose figure it is, and its name there."""
 
     name: str
     kind: Literal["counter", "gauge"]
     labels: tuple[str, ...]
     sentence: str
     places: tuple[str, ...] = (COMMAND, LISTENER)
+    figure: tuple[str, str] = "", ""
 
     @property
     def unit(self) -> str:
@@ -45,6 +46,19 @@ def _metric(
 _counter, _gauge = partial(_metric, "counter"), partial(_metric, "gauge")
 _QUERY = ("query",)
 _STATE = ("topology", "state")
+
+
+def _run(figure: str, name: str, sentence: str) -> Metric:
+    return replace(_counter(name, _HOME, f"{sentence}, since the run began."), figure=("run", figure))
+
+
+def _last(figure: str, name: str, sentence: str) -> Metric:
+    return replace(_gauge(name, _HOME, sentence), figure=("last batch", figure))
+
+
+def _update(figure: str, name: str, sentence: str) -> Metric:
+    return replace(_counter(f"state_{name}", _STATE, sentence, TOPOLOGY), figure=("update", figure))
+
 
 METRICS: tuple[Metric, ...] = (
     _gauge("zookeeper_up", (), "1 if ZooKeeper has answered, else 0.", COMMAND),
@@ -125,42 +139,32 @@ METRICS: tuple[Metric, ...] = (
         "Since the oldest record in flight was delivered (`ackMode=explicit`), or first failed; absent without one.",
         COMMAND,
     ),
-    _counter("acked_records_total", _HOME, "Records that became done, since the run began."),
+    _run("acked", "acked_records_total", "Records that became done"),
     _counter(
         "failed_records_total",
         (*_HOME, "reason"),
         "Failures, by the class of the error, at most 64 and `other`, since the run began.",
     ),
-    _counter("retried_records_total", _HOME, "Records delivered again, since the run began."),
-    _counter(
-        "exhausted_records_total", _HOME, "Records that failed too often or expired, since the run began."
-    ),
-    _counter(
-        "timed_out_records_total",
-        _HOME,
-        "Records not acked in time, with `ackMode=explicit`, since the run began.",
-    ),
-    _counter("read_bytes_total", _HOME, "Payload of new records, since the run began."),
-    _counter("throttles_total", _HOME, "Reads in turns that Kinesis has throttled, since the run began."),
-    _counter(
-        "iterator_refreshes_total", _HOME, "Expired shard iterators replaced in turns, since the run began."
-    ),
+    _run("retried", "retried_records_total", "Records delivered again"),
+    _run("exhausted", "exhausted_records_total", "Records that failed too often or expired"),
+    _run("timed_out", "timed_out_records_total", "Records not acked in time, with `ackMode=explicit`"),
+    _run("bytes", "read_bytes_total", "Payload of new records"),
+    _run("throttles", "throttles_total", "Reads in turns that Kinesis has throttled"),
+    _run("renewals", "iterator_refreshes_total", "Expired shard iterators replaced in turns"),
     _counter("losses_total", _HOME, "Losses of unread records, since the run began."),
-    _counter("batches_total", _HOME, "Settled batches, since the run began."),
-    _counter("settle_seconds_total", _HOME, "Time of settling, since the run began."),
-    _gauge("last_settle_seconds", _HOME, "Time of settling the last batch."),
-    _counter(
-        "zookeeper_operations_total", _HOME, "Requests of the planner to ZooKeeper, since the run began."
-    ),
-    _counter("zookeeper_written_bytes_total", _HOME, "Bytes the planner has written, since the run began."),
-    _gauge(
+    _run("batches", "batches_total", "Settled batches"),
+    _run("settle_seconds", "settle_seconds_total", "Time of settling"),
+    _last("last_settle_seconds", "last_settle_seconds", "Time of settling the last batch."),
+    _run("operations", "zookeeper_operations_total", "Requests of the planner to ZooKeeper"),
+    _run("written", "zookeeper_written_bytes_total", "Bytes the planner has written"),
+    _last(
+        "last_operations",
         "last_batch_zookeeper_operations",
-        _HOME,
         "Requests of the planner from batch to batch, the last time.",
     ),
-    _gauge(
+    _last(
+        "last_written",
         "last_batch_zookeeper_bytes",
-        _HOME,
         "Bytes the planner has written from batch to batch, the last time.",
     ),
     _counter("query_input_rows_total", _QUERY, "Rows of the query's batches, retries included.", LISTENER),
@@ -168,55 +172,28 @@ METRICS: tuple[Metric, ...] = (
         "query_batch_seconds", _QUERY, "Duration of the query's last batch, as Spark reports it.", LISTENER
     ),
     _gauge("query_last_batch", _QUERY, "Spark's number of the query's last batch.", LISTENER),
-    _counter(
-        "state_updates_total", _STATE, "Partitions of batches that were updated, replays included.", TOPOLOGY
-    ),
-    _counter(
-        "state_replays_total", _STATE, "Batches that were updated again in place, with their txid.", TOPOLOGY
-    ),
-    _counter("state_read_keys_total", _STATE, "Keys read from the store.", TOPOLOGY),
-    _counter("state_written_keys_total", _STATE, "Keys written to the store, or tried.", TOPOLOGY),
-    _counter(
-        "state_retries_total", _STATE, "Requests sent again, because the store did not answer.", TOPOLOGY
-    ),
-    _counter("state_late_tuples_total", _STATE, "Tuples that came after their window was closed.", TOPOLOGY),
-    _counter("state_store_seconds_total", _STATE, "Time of the updates, summed over partitions.", TOPOLOGY),
+    _update("updates", "updates_total", "Partitions of batches that were updated, replays included."),
+    _update("replays", "replays_total", "Batches that were updated again in place, with their txid."),
+    _update("keys_read", "read_keys_total", "Keys read from the store."),
+    _update("keys_written", "written_keys_total", "Keys written to the store, or tried."),
+    _update("retries", "retries_total", "Requests sent again, because the store did not answer."),
+    _update("late", "late_tuples_total", "Tuples that came after their window was closed."),
+    _update("seconds", "store_seconds_total", "Time of the updates, summed over partitions."),
 )
-
-RUN = {
-    "batches": "batches_total",
-    "acked": "acked_records_total",
-    "retried": "retried_records_total",
-    "exhausted": "exhausted_records_total",
-    "timed_out": "timed_out_records_total",
-    "bytes": "read_bytes_total",
-    "throttles": "throttles_total",
-    "renewals": "iterator_refreshes_total",
-    "settle_seconds": "settle_seconds_total",
-    "operations": "zookeeper_operations_total",
-    "written": "zookeeper_written_bytes_total",
-}
-LAST_BATCH = {
-    "last_settle_seconds": "last_settle_seconds",
-    "last_operations": "last_batch_zookeeper_operations",
-    "last_written": "last_batch_zookeeper_bytes",
-}
-LAG = {"lag_ms": "lag_seconds", "retention_left_ms": "retention_left_seconds"}
-HELD = {"retrying": "retrying_records", "exhausted": "exhausted_records", "unacked": "unacked_records"}
-SHARD = LAG | HELD | {"held": "in_flight_records", "dead_lettered": "dead_lettered_records_total"}
-UPDATE = {
-    "updates": "state_updates_total",
-    "replays": "state_replays_total",
-    "keys_read": "state_read_keys_total",
-    "keys_written": "state_written_keys_total",
-    "retries": "state_retries_total",
-    "late": "state_late_tuples_total",
-    "seconds": "state_store_seconds_total",
-}
-"""The metrics of figures by their names: of a run, of its last batch, of a shard, and of the updates of a state."""
 
 BY_NAME = {one.name.removeprefix("kinesis_trident_"): one for one in METRICS}
 """The metrics by their names without `kinesis_trident_`; one of a figure of a home has its name."""
+
+
+def _figures_of(whose: str) -> dict[str, str]:
+    return {one.figure[1]: name for name, one in BY_NAME.items() if one.figure[0] == whose}
+
+
+RUN, LAST_BATCH, UPDATE = map(_figures_of, ("run", "last batch", "update"))
+LAG = {"lag_ms": "lag_seconds", "retention_left_ms": "retention_left_seconds"}
+HELD = {"retrying": "retrying_records", "exhausted": "exhausted_records", "unacked": "unacked_records"}
+SHARD = LAG | HELD | {"held": "in_flight_records", "dead_lettered": "dead_lettered_records_total"}
+"""The metrics of figures by their names: of a run, of its last batch, of a shard, and of the updates of a state."""
 
 
 class Readings:
