@@ -12,7 +12,7 @@ import pytest
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.errors import FencedError
-from kinesis_trident.checkpoint.model.nodes import BatchOutcome, Pin
+from kinesis_trident.checkpoint.model.nodes import BatchNode, BatchOutcome, Pin
 from kinesis_trident.checkpoint.store import batches, epochs, fenced_nodes, notes, shards
 from kinesis_trident.checkpoint.zookeeper.operations import Op
 from kinesis_trident.spout.errors import OutcomeMissingError
@@ -252,11 +252,38 @@ def _read_without_a_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batches.BatchStore, "read_finished", reading)
 
 
+def _keep_the_note(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(notes.JudgingNote, "forget", lambda *_: None)
+
+
+def _forget_what_was_lost(patch: pytest.MonkeyPatch) -> None:
+    highest = epochs._highest
+    patch.setattr(
+        epochs, "_highest", lambda one, other: msgspec.structs.replace(highest(one, other), lost_upto=0)
+    )
+
+
+def _store_over_another(patch: pytest.MonkeyPatch) -> None:
+    put = batches.BatchStore.put
+
+    def store(self: Any, plan: Any, epoch: int) -> BatchNode:
+        path = self._layout.batch_of(plan.txid)
+        found = self._nodes.fetch(path, BatchNode)
+        if found is None or found.node.plan.plan == plan.plan:
+            return put(self, plan, epoch)
+        node = BatchNode(epoch=epoch, plan=plan)
+        self._nodes.replace(path, node, found, epoch)
+        return node
+
+    patch.setattr(batches.BatchStore, "put", store)
+
+
 RARE = [
     Planted("absent", "a missing outcome means done", _take_absent_for_done, "absent"),
     Planted("note", "a note that stands is not written anew", _leave_a_note_that_stands, "note"),
     Planted("left", "a plain query is taken for who has committed", _leave_out_what_was_published, "left"),
     Planted("check", "a driver that is replaced calls `write`", _call_whatever_it_hears, "check"),
+    Planted("conflict", "a plan takes the place of another one", _store_over_another, "conflict"),
 ]
 """Errors that no schedule of the model comes to; `family` is the story, which is played."""
 
@@ -302,6 +329,14 @@ PLANTED = [
     Planted("judging", "a driver does not say that it judges", _say_nothing, "one"),
     Planted("lineage", "a shard is read before its parents are read to their ends", _read_all_shards, "one"),
     Planted("sync", "what decides is read without a sync", _read_without_a_sync, "lagging", seed=23),
+    Planted("judging", "a note stays where a plain query has taken over", _keep_the_note, "kinds-many"),
+    Planted(
+        "memory",
+        "a start does not say which epochs a restore took",
+        _forget_what_was_lost,
+        "restored-state",
+        seed=5,
+    ),
     Planted("conflict", "each start counts as of another checkpoint", _give_every_plan_away, "one"),
 ]
 """Each is refused by the specification; the model's own promises see some of them."""

@@ -13,6 +13,7 @@ from model.story import play
 from spec.follow import NOT_FOLLOWED, RefusedError, bounds_of, follow
 from spec.planted import PLANTED, RARE, Planted
 from spec.seen import watching
+from spec.stories import STORIES
 
 __all__ = ["families_table", "follow_schedule", "measured_in", "planted_table"]
 
@@ -48,6 +49,7 @@ def families_table(measured: list[list[str]]) -> DocTable:
 
 def planted_table(measured: list[list[str]]) -> DocTable:
     """Return the errors that are planted in the code, and whether the model's own observer sees them too."""
+    broken = {story.without: story.broken for story in STORIES}
     return DocTable(
         "reliability.md",
         "planted: rendered from tests/spec/schedules.py",
@@ -59,7 +61,12 @@ def planted_table(measured: list[list[str]]) -> DocTable:
                 for one, sees in zip(PLANTED, measured, strict=True)
             ),
             *(
-                (_linked(one.rule), one.what, f"the story of {_linked(one.family)}", "sees it there")
+                (
+                    _linked(one.rule),
+                    one.what,
+                    f"the story of {_linked(one.family)}",
+                    "does not" if broken[one.family] == "REUSED" else "sees it there",
+                )
                 for one in RARE
             ),
         ],
