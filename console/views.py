@@ -86,7 +86,7 @@ class View:
 def checkpoints(snapshot: Snapshot, now: int) -> View:
     """Show per shard how far all records are done, where reading continues, and the records between."""
     owner, facts = snapshot.owner, HomeFacts(snapshot, now)
-    rows, blocked = [], explain_blocked(snapshot.inflight)
+    rows, why = [], explain_blocked(snapshot.inflight)
     for shard, one in facts.shards.items():
         node, lineage = snapshot.checkpoints.get(shard), snapshot.shards.get(shard)
         rows.append(
@@ -103,7 +103,7 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
                 "connected": owner is not None,
                 "owner": f"{owner.host}:{owner.pid}" if owner else None,
                 **_pick(one, "standing"),
-                "blocked": blocked.get(shard, ""),
+                "blocked": why.get(shard, ""),
             }
         )
     columns = tuple(name for name in _CHECKPOINTS if name not in _IF_ANY or any(map(itemgetter(name), rows)))
