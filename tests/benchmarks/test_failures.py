@@ -17,10 +17,10 @@ KIB = 1024
 def test_a_speed_is_not_that_of_waiting_for_a_look(
     zookeeper: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rest(_run: SourceRun, _deadline: float) -> None:
+    def rest(_run: SourceRun, _seconds: float) -> None:
         pytest.fail("the benchmark waits")
 
-    monkeypatch.setattr(SourceRun, "_rest_until", rest)
+    monkeypatch.setattr(SourceRun, "_rest", rest)
     assert speed(zookeeper.hosts, 0.0, records=20, batches=8).drained == 0
 
 
