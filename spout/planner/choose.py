@@ -403,9 +403,7 @@ def _plan(at: Moment) -> Next | None:
     )
     if plan is None:
         return None
-    if alignment is not None:
-        alignment = alignment.note_plan(at.steady_ms)
-    at.course = replace(at.course, made=plan.plan, alignment=alignment)
+    at.course = replace(at.course, made=plan.plan, alignment=alignment and alignment.note_plan(at.steady_ms))
     whole = add_all_due(plan, states, now)
     enough = count_enough_tasks(len(whole.shards), predict(whole, at.sights.sizes, now), options)
     return Planned(replace(plan, tasks=enough), replace(whole, tasks=enough))
@@ -415,8 +413,10 @@ def _wait(at: Moment) -> Next:
     """Nothing of that."""
     if at.is_drained():
         return Wait(0.0, "drained")
-    due, _ = at.sights.find_due(at.find_watched(), at.steady_ms)
-    return Wait(at.find_seconds(), unseen=sum(at.sights.of(shard).pace.looked is None for shard in due))
+    seconds = at.find_seconds()
+    # A shard that may be looked at ends the wait at once: without one no pass over all shards is needed.
+    due = at.sights.find_due(at.find_watched(), at.steady_ms)[0] if seconds <= _TOGETHER_MS / 1000 else ()
+    return Wait(seconds, unseen=sum(at.sights.of(shard).pace.looked is None for shard in due))
 
 
 RULES = (
