@@ -112,34 +112,37 @@ class IdleWait:
         seconds: of a wait.
 
     Attributes:
-        away: the seconds for which Spark was last seen to wait for its trigger; 0 if it does not.
+        between: the seconds from the end of the last call to the beginning of this one, with a batch or without; 0 for
+            the first.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until_try = 0
-        self.away = 0.0
-        self._left: float | None = None
+        self._is_away = self._left = False
+        self.between = 0.0
+        self._ended: float | None = None
 
     def begin(self, now: float) -> float:
         """Return the seconds that the call which begins now waits at most."""
-        if self._left is not None:
-            before, gap = self.away, now - self._left
-            self.away = gap if gap > _AWAY else 0.0
-            self._until_try = _SOON if before or self.away else _LATER
-            self._left = None
+        self.between = 0.0 if self._ended is None else now - self._ended
+        if self._left:
+            before, self._is_away = self._is_away, self.between > _AWAY
+            self._until_try = _SOON if before or self._is_away else _LATER
+            self._left = False
         return 0.0 if self._leaves else self._seconds
 
-    def end(self, now: float) -> None:
-        """Note that the call ends now, with nothing to do."""
-        if self._leaves:
-            self._left = now
-        else:
+    def end(self, now: float, *, idle: bool) -> None:
+        """Note that the call ends now; `idle`: with nothing to do."""
+        self._ended = now
+        if idle and self._leaves:
+            self._left = True
+        elif idle:
             self._until_try -= 1
 
     @property
     def _leaves(self) -> bool:
-        return self.away > 0 or self._until_try <= 0
+        return self._is_away or self._until_try <= 0
 
 
 def correct_due_times(inflight: InflightNode, now: int, longest_delay: int, timeout: int) -> InflightNode:

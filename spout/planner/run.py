@@ -62,6 +62,9 @@ _NO_EPOCH = 2**31 - 1
 _END_SECONDS = 2.0
 """Seconds that the end of a run waits for ZooKeeper."""
 
+_LONGEST_LOOKS = 10.0
+"""Seconds after which looks that have found something end, however long batches take: meanwhile none is stopped."""
+
 
 class SourceRun:
     """The planning side of a source. One thread calls it, as Spark does.
@@ -337,15 +340,15 @@ class SourceRun:
                 return self._reconciler.hand_over(begun)
             began = self._around.steady()
             plan = self._next_plan(max_records, began + self._idle_wait.begin(began))
-            if plan is None:
-                self._idle_wait.end(self._around.steady())
+            self._idle_wait.end(self._around.steady(), idle=plan is None)
             return plan
 
     def _next_plan(self, max_records: int | None, deadline: float) -> Plan | None:
         """Plan as soon as there is something to do; None if there is nothing by then, or the run drains or stops."""
         planner, takeover = self._planner, self._takeover
-        # What is found after the call waits for the next trigger.
-        planner.begin_round(self._idle_wait.away / 2)
+        # What is found after the call waits for the next batch, or for the next trigger: a start of very many shards
+        # would read one part of them a batch.
+        planner.begin_round(min(self._idle_wait.between / 2, _LONGEST_LOOKS))
         unseen_before = math.inf
         while True:
             takeover.raise_if_replaced()

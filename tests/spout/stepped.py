@@ -47,7 +47,7 @@ class SlowKinesis:
 
     def __init__(self, kinesis: Kinesis, time: FakeTime, seconds: float) -> None:
         self._time = time
-        self._seconds = seconds
+        self.seconds = seconds
         self.describe = kinesis.describe
         self.list_shards = kinesis.list_shards
         self.iterator = kinesis.iterator
@@ -56,7 +56,7 @@ class SlowKinesis:
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """See `Kinesis.get_records`."""
-        self._time.sleep(self._seconds)
+        self._time.sleep(self.seconds)
         return self._get_records(iterator, limit)
 
 

@@ -59,7 +59,7 @@ def triggers(interval: int, count: int, *, slow: Callable[[int], int] = lambda _
     for number in range(count):
         took.append(wait.begin(now / 1000))
         ended = now + round(took[-1] * 1000)
-        wait.end(ended / 1000)
+        wait.end(ended / 1000, idle=True)
         ready = ended + 11 + slow(number)
         now = max(ready, (now // interval + 1) * interval) if interval else ready
     return took

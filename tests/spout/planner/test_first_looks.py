@@ -88,17 +88,45 @@ def test_a_call_looks_at_all_shards_where_spark_waits_for_its_trigger(
     around = Surroundings(clock=clock, steady=clock, wait=clock.wait, status_period=None)
     run = SourceRun(options, kinesis, connect(options.zookeeper), around)
     start = run.initial()
+
+    def put() -> None:
+        for shard in kinesis.list_shards("orders"):
+            kinesis.put(shard.id, b"data")
+        # An answer takes so long that a part of the shards takes more than a call for many of them has.
+        clock.step = 0.002
+
     assert run.latest(start, None) is None
     clock.seconds += waits
-    assert run.latest(start, None) is None
-    clock.seconds += waits or 5.0
-    for shard in kinesis.list_shards("orders"):
-        kinesis.put(shard.id, b"data")
-    # An answer takes so long that a part of the shards takes more than a call for many of them has.
-    clock.step = 0.002
+    if waits:
+        assert run.latest(start, None) is None
+        clock.seconds += waits
+        put()
+    else:
+        # The records come while the call waits for some.
+        clock.meanwhile = put
     plan = run.latest(start, None)
     run.close()
     assert plan is not None
+    assert len(plan.read) == read
+
+
+@pytest.mark.parametrize(("took", "answer", "read"), [(5.0, 0.01, SHARDS), (0.0, 0.01, 64), (60.0, 0.1, 128)])
+def test_looks_may_take_half_of_what_a_batch_took(took: float, answer: float, read: int) -> None:
+    """A start of very many shards would read one part of them a batch, with all the waiting between batches."""
+    time = FakeTime()
+    kinesis = MemoryKinesis(clock=time.milliseconds, shards=SHARDS)
+    shards = kinesis.list_shards("orders")
+    for shard in shards:
+        kinesis.put(shard.id, b"1")
+    slow = SlowKinesis(kinesis, time, 0.0)
+    query = SteppedQuery(slow, time, minFetchPeriod="0ms")
+    assert len(query.batch()) == SHARDS
+    time.sleep(took)
+    for shard in shards:
+        kinesis.put(shard.id, b"2")
+    slow.seconds = answer
+    plan = query.planned()
+    query.end()
     assert len(plan.read) == read
 
 
@@ -107,6 +135,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds, self.step, self._lock = 1_000.0, 0.0, threading.Lock()
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def __call__(self) -> float:
         with self._lock:
@@ -114,6 +143,8 @@ class Clock:
             return self.seconds
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Go on by so many seconds at once."""
+        """Go on by so many seconds at once; what happens meanwhile happens once."""
         self.seconds += seconds
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
         return event.is_set()
