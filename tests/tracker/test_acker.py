@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import operator
+import random
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from thorough import cases
+from thorough import cases, examples
 
 from kinesis_trident.tracker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
@@ -292,6 +293,45 @@ def test_arrays_over_several_blocks_are_as_single_calls(seed: int) -> None:
         assert ones.pending == many.pending
         assert sorted(ones.tick(now)) == sorted(many.tick(now))
     assert ones.pending == 0
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 2**32))
+def test_any_order_of_calls_says_the_same_by_arrays_and_one_by_one(seed: int) -> None:
+    """Ids of zero, acks before and behind their tree's life, and time-outs between; a root begins once."""
+    r = random.Random(seed)
+    ones, many, now = Acker(timeout=10), Acker(timeout=10), 0
+    known = [*range(40), *range(100, 200, 3), *(r.randrange(-(2**63), 2**63) for _ in range(20))]
+    begun = set[int]()
+    for _ in range(40):
+        what = r.choice(["init", "ack", "ack", "ack", "fail", "reset", "tick"])
+        roots = sorted(r.sample(known, r.randint(0, len(known))))
+        if what == "init":
+            roots = [root for root in roots if root not in begun]
+            begun.update(roots)
+        values = [r.choice([0, 1, 1, 2, 3, r.randrange(-(2**63), 2**63)]) for _ in roots]
+        some, ids = np.array(roots, np.int64), np.array(values, np.int64)
+        if what == "init":
+            acked, failed = many.init_many(some, ids)
+            bulk = dict.fromkeys(acked.tolist(), ACKED) | dict.fromkeys(failed.tolist(), FAILED)
+            single = {root: ones.init(root, value) for root, value in zip(roots, values, strict=True)}
+        elif what == "ack":
+            bulk = dict.fromkeys(many.ack_many(some, ids).tolist(), ACKED)
+            single = {root: ones.ack(root, value) for root, value in zip(roots, values, strict=True)}
+        elif what == "fail":
+            bulk = dict.fromkeys(many.fail_many(some).tolist(), FAILED)
+            single = {root: ones.fail(root) for root in roots}
+        elif what == "reset":
+            many.reset_many(some)
+            bulk, single = {}, dict.fromkeys(roots, None)
+            for root in roots:
+                ones.reset_timeout(root)
+        else:
+            now += r.choice([0, 4, 10, 25])
+            bulk = dict.fromkeys(many.tick(now), FAILED)
+            single = dict.fromkeys(ones.tick(now), FAILED)
+        assert bulk == {root: said for root, said in single.items() if said}
+        assert many.pending == ones.pending
 
 
 def test_bulk_roots_must_be_ascending() -> None:

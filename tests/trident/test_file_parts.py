@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import pytest
+from earlier_files import EarlierWriter, read_folder
 from hypothesis import given, settings, strategies as st
-from twins.old_files import OldFileStore
 
 from benchmarks.growth import file_batches
 from kinesis_trident.common.folder import Folder
@@ -58,7 +58,7 @@ class Disk:
         return watched
 
 
-def content(store: FileByteStore | OldFileStore) -> dict[str, bytes]:
+def content(store: FileByteStore) -> dict[str, bytes]:
     names = store.names()
     return {
         name: value for name, value in zip(names, store.get_many(names)[0], strict=True) if value is not None
@@ -69,7 +69,7 @@ def after(values: dict[str, bytes], batch: Batch) -> dict[str, bytes]:
     return {key: value for key, value in {**values, **batch}.items() if value is not None}
 
 
-def write(store: FileByteStore | OldFileStore, txid: int, batch: Batch) -> None:
+def write(store: FileByteStore, txid: int, batch: Batch) -> None:
     store.set_many(list(batch), list(batch.values()))
     store.end_batch(txid)
 
@@ -92,7 +92,7 @@ def play(batches: list[Batch], interval: int, crashes: Mapping[int, bool]) -> in
             values = wanted
             assert content(store) == values
             # Whoever opens the folder now, of this release or the one before, finds the same.
-            assert content(FileByteStore(folder)) == content(OldFileStore(folder)) == values
+            assert content(FileByteStore(folder)) == read_folder(Path(folder)) == values
     return disk.calls
 
 
@@ -116,16 +116,24 @@ def test_a_crash_at_each_write_loses_nothing(is_done: bool) -> None:
         play(batches, 3, {call: is_done})
 
 
-def test_a_folder_of_the_release_before_is_read_on_and_back(tmp_path: Path) -> None:
+def test_a_folder_of_an_earlier_release_is_read_on_and_back(tmp_path: Path) -> None:
     random, values = Random(3), dict[str, bytes]()
     for run in range(12):
-        kind = random.choice([FileByteStore, OldFileStore])
-        store = kind(str(tmp_path), snapshot_interval=random.randint(1, 4))
-        assert content(store) == values
+        if random.random() < 0.5:
+            now = FileByteStore(str(tmp_path), snapshot_interval=random.randint(1, 4))
+            assert content(now) == values
+        else:
+            before = EarlierWriter(tmp_path)
+            now = None
         for number in range(random.randint(1, 15)):
-            batch = dict.fromkeys(random.sample(KEYS, 2), b"%d-%d" % (run, number))
-            write(store, number, batch | {random.choice(KEYS): None})
-            values = content(store)
+            batch: dict[str, bytes | None] = dict.fromkeys(random.sample(KEYS, 2), b"%d-%d" % (run, number))
+            batch[random.choice(KEYS)] = None
+            values = after(values, batch)
+            if now is None:
+                before.write(batch)
+            else:
+                write(now, number, batch)
+            assert read_folder(tmp_path) == values
 
 
 def test_a_key_that_has_expired_is_written_no_more(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ FORMS = {
 
 
 class Bulk:
-    """A tracker and, for each ordinal, its position, state and attempt."""
+    """A tracker and, for each record, its position, state and attempt; some records come alone, without an ordinal."""
 
     def __init__(self, policy: RetryPolicy, r: random.Random) -> None:
         self.r, self.policy = r, policy
@@ -39,20 +39,24 @@ class Bulk:
         self.positions: list[RecordPosition] = []
         self.state: list[str] = []
         self.attempt: list[int] = []
+        self.given: list[int] = []
         self.rng = random.Random(1)
 
     def step(self) -> None:
         before = self.tracker.checkpoint
         what = self.r.choice(
-            [self.emit, self.ack, self.ack, self.fail, self.retry, self.ack_one, self.fail_one]
+            [
+                *(self.emit, self.emit_one, self.ack, self.ack, self.fail),
+                *(self.retry, self.retry_one, self.ack_one, self.fail_one),
+            ]
         )
-        if self.state or what == self.emit:
+        if self.given or what in (self.emit, self.emit_one):
             what()
         self.check(before)
 
     def some(self) -> np.ndarray:
         """Ordinals in random order: some twice, some never emitted."""
-        count = len(self.state)
+        count = len(self.given)
         window = self.r.randint(1, count)
         start = self.r.randint(0, count - window)
         share = self.r.choice([0.1, 0.5, 1])
@@ -65,7 +69,17 @@ class Bulk:
         new = [next(self.source) for _ in range(self.r.randint(0, 20))]
         form = self.r.choice(list(FORMS.values()))
         ordinals = self.tracker.emit_many(len(new), form(new))
-        assert ordinals == range(len(self.state), len(self.state) + len(new))
+        assert ordinals == range(len(self.given), len(self.given) + len(new))
+        self.given += range(len(self.state), len(self.state) + len(new))
+        self.note(new)
+
+    def emit_one(self) -> None:
+        for position in (new := [next(self.source) for _ in range(self.r.randint(1, 4))]):
+            assert self.tracker.emit(position)
+            assert not self.tracker.emit(position)
+        self.note(new)
+
+    def note(self, new: list[RecordPosition]) -> None:
         self.positions += new
         self.state += ["pending"] * len(new)
         self.attempt += [1] * len(new)
@@ -74,15 +88,15 @@ class Bulk:
         ordinals = self.some()
         self.tracker.ack_many(ordinals)
         for i in ordinals.tolist():
-            if 0 <= i < len(self.state):
-                self.state[i] = "done"
+            if 0 <= i < len(self.given):
+                self.state[self.given[i]] = "done"
 
     def fail(self) -> None:
         ordinals = self.some()
         self.tracker.fail_many(ordinals, 0, "boom", self.rng)
         for i in set(ordinals.tolist()):
-            if 0 <= i < len(self.state):
-                self.failed(i)
+            if 0 <= i < len(self.given):
+                self.failed(self.given[i])
 
     def failed(self, i: int) -> None:
         if self.state[i] == "pending":
@@ -100,12 +114,27 @@ class Bulk:
         self.failed(i)
 
     def retry(self) -> None:
-        waiting = [i for i, state in enumerate(self.state) if state == "waiting"]
-        assert self.tracker.next_retry(0) is None or waiting
+        waiting = [at for at, i in enumerate(self.given) if self.state[i] == "waiting"]
         assert self.tracker.retry_many(-1).tolist() == []
         assert self.tracker.retry_many(0).tolist() == waiting
-        for i in waiting:
-            self.state[i], self.attempt[i] = "pending", self.attempt[i] + 1
+        for at in waiting:
+            self.again(self.given[at])
+
+    def retry_one(self) -> None:
+        """A record that failed alone comes again: of an array only one whose neighbours did not fail with it."""
+        position = self.tracker.next_retry(0)
+        waiting = [i for i, state in enumerate(self.state) if state == "waiting"]
+        if position is None:
+            assert {*waiting} <= {*self.given}
+            return
+        i = self.positions.index(position)
+        assert self.state[i] == "waiting"
+        assert all(other in self.given for other in waiting[: waiting.index(i)])
+        assert self.tracker.emit(position, retry=True)
+        self.again(i)
+
+    def again(self, i: int) -> None:
+        self.state[i], self.attempt[i] = "pending", self.attempt[i] + 1
 
     def check(self, before: RecordPosition | None) -> None:
         invariants(self.tracker)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -518,3 +520,59 @@ def test_random_orders_agree_with_a_dict_of_all_records(
         assert before <= shard.checkpoint == done
         kept = {e.last.number: e.state.name.lower() for e in shard.tracker.entries()}
         assert kept == {s: how for s, how in state.items() if how != "done"}
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """Return the calls of some work: its times are those of the machine."""
+    calls, before = 0, sys.getprofile()
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+@pytest.mark.parametrize(("under_way", "most"), [(1, 32.5), (50, 37), (3_000, 37)])
+def test_one_more_ack_and_the_checkpoint_after_it_take_few_calls(under_way: int, most: float) -> None:
+    """Of records that come and are acked one at a time, so many of them under way."""
+    tracker, places = InflightRecordTracker(), [RecordPosition(at) for at in range(3_000 + under_way)]
+    for place in places[:under_way]:
+        tracker.emit(place)
+
+    def work() -> None:
+        for place, done in zip(places[under_way:], places, strict=False):
+            tracker.ack(done)
+            assert tracker.checkpoint == done
+            tracker.emit(place)
+
+    assert count_calls(work) <= most * 3_000
+
+
+@pytest.mark.parametrize("by_array", [True, False])
+def test_a_retry_of_a_record_of_an_array_costs_the_same_however_many_wait(by_array: bool) -> None:
+    def retry(count: int) -> int:
+        tracker, rng = InflightRecordTracker(RetryPolicy(3, AT_ONCE)), random.Random(1)
+        places = [RecordPosition(at) for at in range(2 * count)]
+        tracker.emit_many(2 * count, places)
+        if by_array:
+            tracker.fail_many(np.arange(0, 2 * count, 2), 0, "boom", rng)
+        else:
+            for place in places[::2]:
+                tracker.fail(place, 0, "boom", rng)
+
+        def work() -> None:
+            for place in places[::2]:
+                assert tracker.next_retry(0) == place
+                tracker.emit(place, retry=True)
+                tracker.ack(place)
+                tracker.ack_many(np.array([place.number + 1]))
+
+        return count_calls(work)
+
+    assert retry(400) <= 4.4 * retry(100)

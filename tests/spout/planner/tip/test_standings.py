@@ -1,4 +1,4 @@
-"""Random shards, asked as they were before they had a standing: each answer is a flag of it."""
+"""Random shards: which are read, and that the console sees them stand as the planner does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from looking import answers
 from msgspec.structs import replace
 from thorough import examples
-from twins import old_standing as old
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, ShardLineage
@@ -20,7 +19,6 @@ from kinesis_trident.checkpoint.model.standing import (
     WAITS_FOR_PARENTS,
     InStep,
     Looks,
-    Share,
 )
 from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.snapshot import Snapshot
@@ -84,39 +82,21 @@ def draw_looks(r: random.Random, shards: Shards) -> dict[str, Look]:
 
 
 @pytest.mark.parametrize("seed", range(examples(200)))
-def test_each_old_question_is_a_flag(seed: int) -> None:
+def test_a_shard_may_be_read_unless_something_keeps_it(seed: int) -> None:
     r = random.Random(seed)
     shards = draw_shards(r)
-    tip, looks, most = draw_tips(r, shards), draw_looks(r, shards), r.choice([None, MOST])
-    tip = tip.take(looks, {})
-    standings = tip.standings(shards.active, shards, most=most)
-    active, positions = set(shards.active), set(shards.positions)
-    assert {shard for shard in active if standings[shard].looks > Looks.SELDOM} == {
-        shard for shard in positions if not old.has_ended(tip, shards, shard)
-    }
-    # What a drain has read was never looked at: an empty one was taken for a loss after the retention.
-    rarely = {shard for shard in active if standings[shard].looks in (Looks.SELDOM, Looks.UNTIL_KNOWN)}
-    drained = {shard for shard in positions if old.has_ended(tip, shards, shard)}
-    full = {shard for shard in positions if most and shards.states[shard].held >= most}
-    assert rarely - full == (old.choose_blocked(shards) | drained) - full
-    if tip.until is not None:
-        assert any(one.drain for one in standings.values()) is not old.have_all_ended(tip, shards)
-    closed_to, can_be_read, counted = old.find_closed_to(tip, shards, looks, most)
-    wanted = old.find_to_read(tip, shards)
-    assert [shard for shard in wanted if standings[shard].reads] == can_be_read
-    assert {shard for shard in active if standings[shard].step is not InStep.NO} == counted
-    assert {shard for shard in active if standings[shard].step is InStep.A_WHILE} == closed_to & counted
-    assert {shard for shard in positions if standings[shard].reads} == old.find_prefetched(tip, shards, full)
-    assert {shard for shard in active if standings[shard].looks is not Looks.PACE} - full <= tip.find_rare(
-        shards
-    )
-    for shard in shards.states:
-        is_read, standing = shard in active, shards.standing(shard)
-        assert standing.expiry is (is_read and old.is_to_be_read(shards, shard))
-        assert (BLOCKED in standing.causes) is bool(shards.states[shard].blocked)
-        if is_read:
-            assert (WAITS_FOR_PARENTS in standing.causes) is old.is_waiting(shards, shard)
-            assert (standing.share is Share.ZERO) is not old.is_to_be_read(shards, shard)
+    most = r.choice([None, MOST])
+    tip = draw_tips(r, shards).take(draw_looks(r, shards), {})
+    drained = tip.find_drained(shards)
+    for shard, standing in tip.standings(shards.active, shards, most=most).items():
+        state = shards.states[shard]
+        is_full = bool(state.blocked) or (most is not None and state.held >= most)
+        waits = WAITS_FOR_PARENTS in shards.standing(shard).causes
+        is_open = shard in shards.positions and shard not in drained
+        assert standing.reads is (is_open and not is_full and not waits)
+        # Others wait only for what may be read, and a drain for what it has not seen at its tip.
+        assert standing.step is not InStep.YES or standing.reads
+        assert shard not in drained or not standing.drain
 
 
 def test_a_refused_shard_is_tried_and_holds_the_others_for_a_while() -> None:
@@ -134,7 +114,7 @@ def test_a_refused_shard_is_tried_and_holds_the_others_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("seed", range(examples(100)))
-def test_the_console_reads_the_same_from_the_nodes(seed: int) -> None:
+def test_the_console_reads_a_standing_from_the_nodes_as_the_planner_does(seed: int) -> None:
     r = random.Random(seed)
     shards = draw_shards(r)
     nodes: Mapping[str, ShardState] = shards.states
@@ -142,15 +122,14 @@ def test_the_console_reads_the_same_from_the_nodes(seed: int) -> None:
     snapshot = Snapshot(
         layout=Layout("/kinesis-trident", "billing", "orders", 1),
         streams=("orders",),
-        active=("orders",) if r.random() < 0.7 else (),
+        active=("orders",),
         shards=listed,
         checkpoints={shard: one.checkpoint for shard, one in nodes.items() if one.checkpoint},
         inflight={shard: one.inflight for shard, one in nodes.items() if one.inflight},
     )
     for shard, facts in HomeFacts(snapshot, NOW).shards.items():
-        # One that retention has removed was taken for one that is read.
-        if shard in listed or not listed:
-            assert (facts.standing.share is Share.COUNTED) is old.is_read(snapshot, shard)
-            assert facts.standing.expiry is old.is_read(snapshot, shard)
+        planned = shards.standing(shard)
+        if shard in listed and shard not in shards.parked:
+            assert (facts.standing.share, facts.standing.expiry) == (planned.share, planned.expiry)
         assert (BLOCKED in facts.standing.causes) is bool(nodes[shard].blocked)
         assert facts.figures.held == nodes[shard].held

@@ -1,23 +1,18 @@
-"""The reader with one type for an answer against the one with a flag for each fact of it: `tests/twins/old_reader`.
+"""A reader of a drawn endpoint gets each record once and in order, polled and pushed, whatever errors come between.
 
-Both read the same script: what an endpoint answers is drawn from a seed, call by call, so their answers differ as soon
-as their calls do. They must make the same calls at the same times, and return the same turns or raise the same errors.
+What an endpoint answers is drawn from a seed, call by call.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from thorough import examples
-from twins.old_reader import fan_out as old_fan_out, fetch as old_fetch, polling as old_polling
-from twins.old_reader.range_read import OldRangeRead
 
 from kinesis_trident.spout.batch import range_read
 from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS, ShardRange
@@ -85,6 +80,11 @@ class Manners:
     closed: str
     repeats: float
 
+    @property
+    def are_true(self) -> bool:
+        """Whether an answer without an iterator is of the end, and one without a lag of the tip."""
+        return not self.without_iterator and self.lag == "true"
+
 
 def draw_manners(rng: random.Random) -> Manners:
     """Draw an endpoint: most are quiet about most things."""
@@ -114,11 +114,18 @@ class Script:
         self.manners = draw_manners(rng)
         self.calls: list[tuple[Any, ...]] = []
         self.records: list[tuple[int, bytes]] = []
+        self.users: list[tuple[RecordPosition, bytes]] = []
+        """The user records, split."""
         sequence, start = 100, self.time.milliseconds() - 20_000
         for _ in range(rng.choice([0, 1, 5, 30, 120])):
             sequence += rng.choice([1, 1, 7])
             users = [(b"%d-%d" % (sequence, n) * rng.choice([1, 5]), "key") for n in range(rng.randint(2, 5))]
-            self.records.append((sequence, aggregate(users) if rng.random() < 0.2 else b"%d" % sequence))
+            if rng.random() < 0.2:
+                self.records.append((sequence, aggregate(users)))
+                self.users += [(RecordPosition(sequence, sub), data) for sub, (data, _) in enumerate(users)]
+            else:
+                self.records.append((sequence, b"%d" % sequence))
+                self.users.append((RecordPosition(sequence), b"%d" % sequence))
         self.start_ms = start
 
     def note(self, *call: Any) -> None:
@@ -164,6 +171,18 @@ class Script:
             case AtTimestamp(time):
                 return min(len(self.records), max(0, (time - self.start_ms) // 100))
         return 0
+
+    def rows(self, position: Position, *, splits: bool) -> list[tuple[RecordPosition, bytes]]:
+        """Return all that a reader gets from a position on."""
+        every = self.users if splits else [(RecordPosition(at), data) for at, data in self.records]
+        if isinstance(position, After | At):
+            first, is_in = position.record, isinstance(position, At)
+            return [one for one in every if one[0] > first or (is_in and one[0] == first)]
+        if isinstance(position, ShardEnd):
+            return []
+        begin = self.place(position)
+        at = self.records[begin][0] if begin < len(self.records) else None
+        return [] if at is None else [one for one in every if one[0].number >= at]
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """See `Kinesis`."""
@@ -300,8 +319,7 @@ class ScriptedSubscriber:
 class Life:
     """Some turns of one process that reads a script, drawn apart from it."""
 
-    def __init__(self, module: ModuleType, seed: int, *, pushed: bool) -> None:
-        self.module = module
+    def __init__(self, seed: int, *, pushed: bool) -> None:
         self.script = Script(seed)
         self.rng = rng = random.Random(10**6 + seed)
         time = self.script.time
@@ -329,8 +347,8 @@ class Life:
             fan = FanOut(
                 self.subscriber, "arn", self.kept, is_held=self.rng.random() < 0.2, rng=random.Random(1)
             )
-        return self.module.ShardFetcher(
-            self.script,
+        return fetch.ShardFetcher(
+            self.script,  # type: ignore[arg-type]
             "orders",
             SHARD,
             self.options,
@@ -351,18 +369,20 @@ class Life:
     def draw_position(self) -> Position:
         choice = self.rng.choice
         if not self.script.records or choice([0, 1]):
-            return choice([TRIM_HORIZON, AtTimestamp(self.script.start_ms + choice([0, 1500])), ShardEnd()])
-        record = RecordPosition(choice(self.script.records)[0], choice([-1, -1, -1, 0, 1]))
+            # A server that repeats records gives some of before a time, which a reader cannot tell.
+            later = 0 if self.script.manners.repeats else choice([0, 1500])
+            return choice([TRIM_HORIZON, AtTimestamp(self.script.start_ms + later), ShardEnd()])
+        record = choice(self.script.users)[0]
         return choice([After(record), At(record)])
 
     def draw_runs(self) -> list[Run]:
-        places = sorted(self.rng.sample(range(len(self.script.records)), min(3, len(self.script.records))))
-        texts = [str(self.script.records[place][0]) for place in places]
-        return [Run(first=text, last=text, count=1) for text in texts]
+        plain = [str(at) for at, _ in self.script.users if at.sub < 0]
+        places = sorted(self.rng.sample(range(len(plain)), min(3, len(plain))))
+        return [Run(first=text, last=text, count=1) for text in (plain[place] for place in places)]
 
-    def turns(self) -> Iterator[tuple[object, ...]]:
-        """Yield what each turn has given, and what it has cost."""
-        position = self.draw_position()
+    def turns(self) -> Counter[str]:
+        """Read some turns, each of which has the next records and no others; return what has happened."""
+        position, seen = self.draw_position(), Counter[str]()
         for _ in range(self.rng.randint(1, 4)):
             if self.rng.random() < 0.2:
                 page = self.script.page(self.script.place(position), 3)
@@ -371,80 +391,98 @@ class Life:
                     # The turn cannot call at once.
                     self.limiter.note_refusal()
             fetcher = self.fetcher()
-            what, found = self.rng.choice(["new", "new", "new", "new", "until", "due"]), None
-            runs = self.draw_runs()
+            what, runs = self.rng.choice(["new", "new", "new", "new", "until", "due"]), self.draw_runs()
             try:
                 if what == "new" or not runs:
-                    found = fetcher.fetch_new(position, self.draw_bounds())
-                    position = found.end
+                    turn = fetcher.fetch_new(position, self.draw_bounds())
+                    self.check_turn(position, turn)
+                    position = turn.end
+                    seen["closed"] += turn.closed
+                    seen["tip"] += turn.seen is not None
+                    seen["ahead"] += turn.ahead is not None
+                    seen["records"] += turn.count
                 elif what == "until":
-                    found = fetcher.fetch_until(position, runs[-1].last_position)
+                    self.check_until(position, runs[-1].last_position, fetcher)
                 else:
-                    due = fetcher.fetch_due(
-                        runs,
-                        self.rng.choice([1, 3]),
-                        self.rng.choice([None, 10, 10**6]),
-                        patient=self.rng.random() < 0.3,
-                    )
-                    found = due.missing, due.through, due.invalid, due.records.batches()
+                    self.check_due(runs, fetcher)
             except (KinesisError, SpoutError) as error:
-                found = type(error), str(error)
+                what = type(error).__name__
             self.cursor = fetcher.cursor
-            yield what, found, shown(fetcher), list(self.script.calls)
+            seen[what] += 1
+            calls = fetcher.calls
+            seen["throttled"] += bool(calls.throttles)
+            seen["renewed"] += bool(calls.renewals)
+            seen[f"subscribed {calls.subscribing.name}"] += 1
             self.script.time.sleep(self.rng.choice([0.0, 1.0, 400.0]))
+        return seen
+
+    def check_turn(self, position: Position, turn: fetch.Turn) -> None:
+        wanted = self.script.rows(position, splits=self.options.deaggregate)
+        assert rows_of(turn.batches) == wanted[: turn.count]
+        assert turn.last == (wanted[turn.count - 1][0] if turn.count else None)
+        left = wanted[turn.count :]
+        if isinstance(turn.end, After | At):
+            assert self.script.rows(turn.end, splits=self.options.deaggregate) == left
+        if self.script.manners.are_true:
+            assert not (turn.closed and left)
+
+    def check_until(self, position: Position, last: RecordPosition, fetcher: Any) -> None:
+        wanted = self.script.rows(position, splits=self.options.deaggregate)
+        turn = fetcher.fetch_until(position, last)
+        wanted = [one for one in wanted if one[0] <= last]
+        assert rows_of(turn.batches) == wanted[: turn.count]
+        assert turn.count == len(wanted) or not self.script.manners.are_true
+
+    def check_due(self, runs: list[Run], fetcher: Any) -> None:
+        due = fetcher.fetch_due(
+            runs,
+            self.rng.choice([1, 3]),
+            self.rng.choice([None, 10, 10**6]),
+            patient=self.rng.random() < 0.3,
+        )
+        every = dict(self.script.users)
+        reached = [run.last_position for run, one in zip(runs, due.records.reached, strict=True) if one]
+        found = rows_of(due.records.batches())
+        assert found == [(at, every[at]) for at in reached if at in dict(found)]
+        if self.script.manners.are_true:
+            assert [at for at, _ in found] == reached
+            assert not due.missing
 
 
-def shown(fetcher: Any) -> tuple[object, ...]:
-    """Return what a fetcher shows behind a turn."""
-    calls = fetcher.calls
-    counts = calls.throttles, calls.renewals, calls.reads, calls.subscribing
-    return *counts, fetcher.cursor, fetcher.answered
+def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[RecordPosition, bytes]]:
+    """Return records by their positions."""
+    return [
+        (RecordPosition(row["sequenceNumber"], row["subSequenceNumber"]), row["data"])
+        for batch in batches
+        for row in batch.to_pylist()
+    ]
 
 
 @pytest.fixture
 def _in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give large pages of aggregates in parts, and the events of subscriptions without a thread."""
-    for module in (polling, old_polling):
-        monkeypatch.setattr(module, "_PART", PARTS)
-    for either in (fan_out, old_fan_out):
-        monkeypatch.setattr(either, "BufferedEvents", Events)
-
-
-def compare(seed: int, *, pushed: bool) -> Counter[str]:
-    """Read a script with both; return what happened in it."""
-    seen: Counter[str] = Counter()
-    lives = [Life(module, seed, pushed=pushed).turns() for module in (old_fetch, fetch)]
-    for old, new in zip(*lives, strict=True):
-        assert new == old, f"seed {seed}, pushed {pushed}"
-        what, found = new[:2]
-        seen[str(what)] += 1
-        if isinstance(found, fetch.Turn):
-            seen["records"] += found.count
-            seen["closed"] += found.closed
-            seen["tip"] += found.seen is not None
-            seen["ahead"] += found.ahead is not None
-        elif isinstance(found[0], type):
-            seen[found[0].__name__] += 1
-        seen["throttled"] += bool(new[2][0])
-        seen["renewed"] += bool(new[2][1])
-        seen[f"subscribed {new[2][3].name}"] += 1
-    return seen
+    monkeypatch.setattr(polling, "_PART", PARTS)
+    monkeypatch.setattr(fan_out, "BufferedEvents", Events)
 
 
 @pytest.mark.usefixtures("_in_parts")
 @pytest.mark.parametrize("pushed", [False, True], ids=["polled", "pushed"])
-def test_turns_and_calls_are_those_of_before(pushed: bool) -> None:
+def test_turns_have_each_record_once_and_in_order(pushed: bool) -> None:
     seen: Counter[str] = Counter()
     for seed in range(examples(1_600)):
-        seen += compare(seed, pushed=pushed)
+        try:
+            seen += Life(seed, pushed=pushed).turns()
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
     often = ["new", "until", "due", "records", "closed", "tip", "ahead", "throttled", "renewed"]
     often += ["Unavailable", "AccessDeniedError"]
     often += ["subscribed TAKEN", "subscribed REFUSED", "subscribed BEGUN"] if pushed else []
     assert all(seen[what] >= 3 for what in often), seen
 
 
-def read_batch(kind: type[_RangeRead], seed: int, patch: pytest.MonkeyPatch) -> tuple[object, ...]:
-    """Read a range of a script; return its rows, the error that has ended it, and its calls."""
+def read_batch(seed: int, patch: pytest.MonkeyPatch) -> str:
+    """Read a range of a script, which gives the records of the range once and in order; return how it ended."""
     script, rng = Script(seed), random.Random(10**6 + seed)
     time = script.time
     limiter = ShardLimiter(
@@ -455,15 +493,15 @@ def read_batch(kind: type[_RangeRead], seed: int, patch: pytest.MonkeyPatch) -> 
         "streamName": "orders",
         "maxRecordsPerFetch": rng.choice(["1", "3", "10000"]),
         "onExhausted": "skip",
+        # It waits by the clock of the machine, which stands still in a script.
+        "readTimeout": "24h",
     }
-    # The one before waits by the clock of the machine, which stands still in a script.
-    given["readTimeout"] = "24h"
     options = SourceOptions.parse_batch(given | {"failOnDataLoss": rng.choice(["true", "false"])})
-    numbers = [sequence for sequence, _ in script.records] or [7]
     now = time.milliseconds()
-    record = RecordPosition(rng.choice(numbers))
-    start = rng.choice([TRIM_HORIZON, TRIM_HORIZON, AtTimestamp(now - 15_000), After(record), At(record)])
-    end = rng.choice([ShardEnd(), AtTimestamp(now + rng.choice([-9_000, 1, 5_000])), After(record)])
+    record = rng.choice(script.users)[0] if script.users else RecordPosition(7)
+    later = TRIM_HORIZON if script.manners.repeats else AtTimestamp(script.start_ms + 1_500)
+    start = rng.choice([TRIM_HORIZON, TRIM_HORIZON, later, After(record), At(record)])
+    end = rng.choice([ShardEnd(), AtTimestamp(now + rng.choice([1, 5_000])), After(record)])
     part = ShardRange(
         "orders",
         SHARD,
@@ -471,29 +509,25 @@ def read_batch(kind: type[_RangeRead], seed: int, patch: pytest.MonkeyPatch) -> 
         end,
         closed=script.manners.closed == "listed" or rng.random() < 0.2,
         others=rng.choice([None, (TRIM_HORIZON, end)]),
-        otherwise=TRIM_HORIZON if isinstance(start, After) and rng.random() < 0.3 else None,
     )
     loaded = Loaded(now, 0, {"orders": script.describe("orders")}) if rng.random() < 0.7 else None
-    rows, pieces = [], kind(script, options, part, loaded, NO_FILTERS).rows()  # type: ignore[arg-type]
-    end_of: object = None
+    wanted = script.rows(start, splits=True)
+    if isinstance(end, After):
+        wanted = [one for one in wanted if one[0] <= end.record]
+    found, how = [], "end"
     try:
-        while True:
-            rows.append(next(pieces).to_pylist())
-    except StopIteration as stop:
-        end_of = stop.value
+        for piece in _RangeRead(script, options, part, loaded, NO_FILTERS).rows():  # type: ignore[arg-type]
+            found += rows_of([piece])
     except (KinesisError, SpoutError) as error:
-        end_of = type(error), str(error)
-    return rows, end_of, script.calls
+        how = type(error).__name__
+    assert found == wanted[: len(found)], f"seed {seed}"
+    # Else what seems to be lost is left out.
+    if how == "end" and isinstance(end, After) and script.manners.are_true and options.fail_on_data_loss:
+        assert found == wanted, f"seed {seed}"
+    return how if found else ""
 
 
 @pytest.mark.usefixtures("_in_parts")
-def test_rows_and_calls_of_a_batch_are_those_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(examples(800)):
-        old, new = (read_batch(kind, seed, monkeypatch) for kind in (OldRangeRead, _RangeRead))
-        assert new == old, f"seed {seed}"
-        seen["rows"] += bool(new[0])
-        seen[str(new[1] if isinstance(new[1], bool) else new[1][0].__name__)] += 1  # type: ignore[index]
-    assert all(seen[what] >= 3 for what in ["rows", "True", "False", "Unavailable", "AccessDeniedError"]), (
-        seen
-    )
+def test_a_batch_has_each_record_of_its_range_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Counter(read_batch(seed, monkeypatch) for seed in range(examples(800)))
+    assert all(seen[how] >= 3 for how in ("", "end", "Unavailable", "AccessDeniedError")), seen

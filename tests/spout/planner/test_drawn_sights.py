@@ -1,4 +1,4 @@
-"""Random looks, turns, drains and listings, told to the sights and to their twin: both know the same of each shard."""
+"""Random looks, turns, drains and listings: a wait ends when a look is due, and what is gone is forgotten."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import pytest
 from looking import answers
 from settled import make_pin, settled
 from thorough import examples
-from twins.old_sight.look_pace import LookPace, TurnCalls
-from twins.old_sight.tips import TipWatch
-from twins.old_sight.turn_sizes import TurnSizes
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Pin, Plan, ShardLineage
 from kinesis_trident.spout.planner.pace import LookTimes
@@ -19,20 +16,17 @@ from kinesis_trident.spout.planner.settling.shard_events import Listed
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.positions import TRIM_HORIZON
-from kinesis_trident.spout.turn_size import count_fitting, predict
 
 START = 1_700_000_000_000
 
 
 class World:
-    """Some shards, and what both know of them."""
+    """Some shards, and what a run knows of them."""
 
     def __init__(self, r: random.Random) -> None:
         limits = r.choice([0.05, 0.4]), r.choice([0.0, 0.2, 1.0]), r.choice([1e15, 2**20])
         self.r = r
         self.now, self.txid, self.settled_at = START, 0, START
-        self.pace = LookPace(*limits)
-        self.tip, self.sizes = TipWatch(self.pace), TurnSizes()
         self.ahead: dict[str, tuple[int, int]] = {}
         self.sights = Sights(LookTimes.of(*limits))
         names = [f"s{number}" for number in range(r.randrange(1, 7))]
@@ -41,40 +35,39 @@ class World:
             {name: ShardState(TRIM_HORIZON) for name in names},
             {name: ShardLineage(state=r.choice(["open", "closed"])) for name in names},
         )
-        self.tip.closed = self.shards.closed
+        self.drained: set[str] = set()
 
     def look(self) -> None:
         """Look at those that are due, or at some of them, with calls that are answered, refused, or fail."""
         positions, r = self.shards.positions, self.r
-        due = self.tip.due_looks(positions, self.now)
-        found, self.sights = self.sights.find_due(positions, self.now)
-        assert list(found.items()) == list(due.items())
+        is_time = self.sights.next_look(positions, self.now) <= self.now
+        due, self.sights = self.sights.find_due(positions, self.now)
+        assert due.keys() <= positions.keys()
+        assert not any(self.sights.has_more(shard) for shard in due)
+        assert is_time or not due
+        # A wait until the next look does not come back at once where there is nothing to look at.
+        assert bool(due) is (self.sights.next_look(positions, self.now) <= self.now)
         asked = list(due)[: r.randrange(1, 9)]
         budgets, results = {}, {}
         for shard in asked:
-            budget, old = self.sights.of(shard).budget, self.pace.budget(shard)
+            budget = self.sights.of(shard).budget
             results[shard] = r.choice([None, False, True])
             for _ in range(r.randrange(4)):
                 size, at = r.choice([0, 10, 2**21]), (self.now + r.randrange(30)) / 1000
-                old.note_call()
                 once = budget
-                budget = budget.begin_call()
-                assert budget.wait_of_all(at, 2) == old.wait_of_all(at, 2)
-                old.note_end(at)
-                budget = budget.end_call(at)
+                budget = budget.begin_call().end_call(at)
                 if results[shard] is not None:
-                    old.note_answer(size, at)
                     budget = budget.count_bytes(size, at)
                 assert budget == once.spend(size if results[shard] is not None else 0, at)
             budgets[shard] = budget
         # A call may have failed for good.
         known, ahead = r.random() < 0.9, r.random() < 0.2
-        if known:
-            told = {shard: more for shard, more in results.items() if not ahead or more is not None}
-            self.tip.note_looks(told, self.now, ahead=ahead)
         looks = answers({shard: more for shard, more in results.items() if r.random() < 0.9 or known})
         self.sights = self.sights.take(looks, budgets, self.now if known else None, ahead=ahead)
-        assert all(self.sights.look_of(shard) is look for shard, look in looks.items())
+        for shard, look in looks.items():
+            assert self.sights.look_of(shard) is look
+            if known and not (ahead and look.more is None):
+                assert self.sights.has_more(shard) is bool(look.more)
 
     def settle(self) -> None:
         """Settle a batch in which some turns were refused, and some shards have ended."""
@@ -111,62 +104,47 @@ class World:
         since = {shard: r.randrange(100) for shard in pins if r.random() < 0.9}
         passed, replayed = self.now - self.settled_at, r.random() < 0.1
         self.shards = Shards(shards.ordering, states, shards.lineage)
-        self.sizes.learn(plan, pins, self.now)
         for shard in read:
             self.ahead.pop(shard, None)
             if shard in pins and (told := pins[shard].ahead):
                 self.ahead[shard] = told
-        calls = {
-            shard: TurnCalls(pin.reads, pin.busy_ms, max(0, passed - since.get(shard, passed)))
-            for shard, pin in pins.items()
-        }
-        self.tip.note_batch(plan, states, self.now, replayed=replayed, calls=calls)
         event = settled(plan, pins, self.now, since)
         self.sights = self.sights.observe(event, self.shards, self.now, passed=passed, replayed=replayed)
         self.settled_at = self.now
-        assert predict(plan, self.sights.sizes, self.now + 300) == self.sizes.predict(plan, self.now + 300)
 
     def forget(self) -> None:
         """Drop a shard, and list a new one."""
         gone = self.r.choice(sorted(self.shards.states))
-        new = f"n{self.now}"
+        new = f"n{self.r.getrandbits(40)}"
         states = {shard: one for shard, one in self.shards.states.items() if shard != gone}
         lineage = {shard: one for shard, one in self.shards.lineage.items() if shard != gone}
         self.shards = Shards(
             "parentFirst", states | {new: ShardState(TRIM_HORIZON)}, lineage | {new: ShardLineage()}
         )
-        self.pace.forget([gone])
-        self.tip.forget([gone])
-        self.tip.closed = self.shards.closed
         self.ahead.pop(gone, None)
-        self.sizes._turns.pop(gone, None)
         self.sights = self.sights.observe(Listed(), self.shards, self.now)
         assert gone not in self.sights.by_shard
 
     def drain(self) -> None:
         until = self.now - self.r.choice([0, 100])
-        self.tip.stop_at_tip(until)
-        self.sights = self.sights.stop_at_tip(until)
+        self.sights, self.drained = self.sights.stop_at_tip(until), set()
 
     def go_on(self) -> None:
-        self.tip.go_on()
-        self.sights = self.sights.go_on()
+        self.sights, self.drained = self.sights.go_on(), set()
 
     def check(self) -> None:
-        positions, now = self.shards.positions, self.now
-        assert self.sights.next_look(positions, now) == self.tip.next_look(positions, now)
-        assert self.sights.find_drained(self.shards) == self.tip.drained
-        for shard in positions:
-            sight, old = self.sights.of(shard), self.pace.budget(shard)
-            assert self.sights.has_more(shard) is self.tip.has_more(shard)
-            assert sight.may_read(now) == self.pace.may_read(shard, now)
-            assert sight.budget.report_usage(now / 1000) == old.report_usage(now / 1000)
-            assert sight.ahead == self.ahead.get(shard)
-            assert count_fitting(sight.size, 4_096) == self.sizes.count_fitting(shard, 4_096)
+        assert self.sights.by_shard.keys() <= self.shards.states.keys()
+        drained = self.sights.find_drained(self.shards)
+        # What a drain has read to its tip stays so until it ends.
+        assert self.drained & self.shards.states.keys() <= drained
+        assert not drained or self.sights.until is not None
+        self.drained = drained
+        for shard in self.shards.positions:
+            assert self.sights.of(shard).ahead == self.ahead.get(shard)
 
 
 @pytest.mark.parametrize("seed", range(examples(300)))
-def test_the_sights_know_what_their_twin_knew(seed: int) -> None:
+def test_looks_end_waits_and_what_is_gone_is_forgotten(seed: int) -> None:
     r = random.Random(seed)
     world = World(r)
     for _ in range(60):

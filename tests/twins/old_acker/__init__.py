@@ -1,1 +1,0 @@
-"""The acker as it was before `Sums`: its twin."""

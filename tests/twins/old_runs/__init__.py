@@ -1,1 +1,0 @@
-"""What planner, bolts and Trident did with runs before `Runs` did it: its twin."""

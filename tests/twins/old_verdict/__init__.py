@@ -1,1 +1,0 @@
-"""Verdicts before they were one value: mappings by shard, and what filtered, joined and compared them."""
