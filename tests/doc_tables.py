@@ -30,7 +30,7 @@ from kinesis_trident.checkpoint.model.home import HOME
 from kinesis_trident.checkpoint.model.standing import TABLE as STANDINGS, InStep, Looks, Share
 from kinesis_trident.console.metrics.table import METRICS
 from kinesis_trident.spout.options import sink, source
-from kinesis_trident.spout.options.effects import describe_effect
+from kinesis_trident.spout.options.effects import effect_of
 from kinesis_trident.spout.options.table import Option, other_options
 from kinesis_trident.spout.planner.choose import RULES, Do
 from kinesis_trident.spout.sink.columns import TAKEN as KINESIS_COLUMNS
@@ -81,6 +81,20 @@ def linked(sentence: str) -> str:
         return f"[{heading}]({page}.md#{heading.lower()})" if heading else f"[{page}]({page}.md)"
 
     return re.sub(r"docs/([\w-]+)\.md(?:, (\w+))?", link, sentence)
+
+
+def describe_effect(key: str) -> str:
+    """Return a sentence for the documentation; empty if the option has an effect anywhere."""
+    effect = effect_of(key)
+    said = []
+    if effect.when:
+        said.append(f"It has an effect with {effect.describe_condition('`')} only.")
+    if not effect.batch:
+        is_refused = bool(effect.refused)
+        said.append(f"It is for a query only{'; a batch refuses it' if is_refused else ''}.")
+    if not effect.stream:
+        said.append("It is for a batch only; a query refuses it.")
+    return " ".join(said)
 
 
 def option_row(option: Option) -> tuple[str, str, str]:

@@ -16,7 +16,6 @@ from kinesis_trident.checkpoint.errors import CheckpointError
 EXISTS = NodeExistsError
 MISSING = NoNodeError
 NOT_EMPTY = NotEmptyError
-OTHER_VERSION = BadVersionError
 
 REQUEST_LIMIT = 900 * 1024
 """The limit of a multi in bytes; ZooKeeper cuts the connection at 1 MiB (`jute.maxbuffer`) instead of answering."""

@@ -106,20 +106,6 @@ def effect_of(key: str) -> Effect:
     return _QUERY if key.startswith("zookeeper.") else EFFECT.get(key, _ANYWHERE)
 
 
-def describe_effect(key: str) -> str:
-    """Return a sentence for the documentation; empty if the option has an effect anywhere."""
-    effect = effect_of(key)
-    said = []
-    if effect.when:
-        said.append(f"It has an effect with {effect.describe_condition('`')} only.")
-    if not effect.batch:
-        is_refused = bool(effect.refused)
-        said.append(f"It is for a query only{'; a batch refuses it' if is_refused else ''}.")
-    if not effect.stream:
-        said.append("It is for a batch only; a query refuses it.")
-    return " ".join(said)
-
-
 @dataclass(frozen=True, slots=True)
 class Unused:
     """An option without an effect: its key, why, and whether that is refused."""

@@ -63,9 +63,6 @@ class Backlog:
         self._taken: list[_Taken] = []
         self._again = -math.inf
 
-    def __len__(self) -> int:
-        return self._count + sum(map(len, self._begun()))
-
     @property
     def is_full(self) -> bool:
         """Return whether a request is collected."""

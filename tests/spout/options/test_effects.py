@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from doc_tables import describe_effect
 
 from kinesis_trident.spout.errors import OptionsError
-from kinesis_trident.spout.options.effects import EFFECT, Condition, describe_effect, effect_of
+from kinesis_trident.spout.options.effects import EFFECT, Condition, effect_of
 from kinesis_trident.spout.options.rules import _warn_once
 from kinesis_trident.spout.options.source import TABLE, SourceOptions
 

@@ -58,7 +58,7 @@ def drive(
 ) -> None:
     """Write what is in a backlog and what is added meanwhile; what fills no request only with `flush`."""
     stream, sleep = backlog.target.stream, sleep or time.sleep
-    while len(backlog):
+    while True:
         if flush:
             backlog.flush()
         due = backlog.earliest(begins=True)
