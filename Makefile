@@ -32,7 +32,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # Spark starts its workers with this Python, also the one that discovers formats.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-# For `make model` and `make faults`: the first seed, and the number of schedules; for the former the family, or all.
+# For `make model` and `make faults`: the first seed, and the number of schedules; for the former the family, or all. For
+# `make mutants`: the seed, and the number of errors.
 FAMILY ?= all
 SEED ?= 1
 COUNT ?= 200
@@ -40,7 +41,7 @@ COUNT ?= 200
 MINUTES ?= 1
 export TRACE
 
-.PHONY: help demo test announce long chaos faults night containers model lint docs bench bench-check bench-quick bench-load bench-peers release archive java servers spark clean
+.PHONY: help demo test announce long chaos faults night containers model mutants lint docs bench bench-check bench-quick bench-load bench-peers release archive java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -53,6 +54,7 @@ help:
 	@echo "make night    makes nine faults happen to real queries, and prints how soon status, page, check, metrics and alerts say so, and whether the runbook helps: MINUTES=60 of health before"
 	@echo "make containers   as root on Debian with podman: runs docker-compose.yml in containers without a registry, kills a Spark worker and a ZooKeeper in the demo, and checks the counts (docs/platforms.md)"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
+	@echo "make mutants  plants errors of one line into the core, a copy each, and says which of them no test finds: SEED=.. COUNT=.. (docs/reliability.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
 	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
@@ -109,6 +111,10 @@ night: $(VENV)/.ready-test java servers spark
 # Its own target: it needs root, an engine and debootstrap, and keeps images in build/containers.
 containers: $(VENV)/.ready-test
 	@$(BIN)/python tests/containers/run.py
+
+# Spark and the servers are those of the tests that execute what is planted.
+mutants: $(VENV)/.ready-test java servers spark
+	@PYTHONPATH=.:tests $(BIN)/python -m mutants $(SEED) $(COUNT) $(ARGS)
 
 model: $(VENV)/.ready-test
 	@PYTHONPATH=tests $(BIN)/python -m model $(FAMILY) $(SEED) $(COUNT)

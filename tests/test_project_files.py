@@ -79,7 +79,7 @@ def test_the_workflow_has_a_job_with_the_lowest_versions() -> None:
             assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
 
 
-@pytest.mark.parametrize("module", ["chaos", "model", "oncall", "release"])
+@pytest.mark.parametrize("module", ["chaos", "model", "mutants", "oncall", "release"])
 def test_what_make_runs_from_a_path_of_its_own_finds_its_modules(module: str) -> None:
     """pytest has another path: what it finds there, `make faults` may not."""
     recipe = rf"^\t@PYTHONPATH=(\S+) \$\(BIN\)/python -m {module} "
