@@ -7,6 +7,7 @@ and with two packages installed that are called `console` and `trident`, as PyPI
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -185,9 +186,24 @@ def test_the_wheel_holds_each_module_once_below_the_import_name_and_nothing_else
 
 
 @pytest.mark.long
-def test_the_wheel_from_the_sdist_is_the_one_from_the_checkout(built: Path, wheel: Path) -> None:
+def test_the_wheel_from_the_sdist_is_the_one_from_the_checkout_byte_for_byte(
+    built: Path, wheel: Path
+) -> None:
     """`make release` checks both archives too."""
-    assert files_of(only(built, "*.whl")) == files_of(wheel)
+    assert only(built, "*.whl").read_bytes() == wheel.read_bytes()
+
+
+@pytest.mark.long
+def test_both_archives_are_the_same_of_files_that_were_written_at_another_time(
+    source: Path, built: Path, tmp_path: Path
+) -> None:
+    """Whoever has the commit can check what was published. `make release` builds the same archives."""
+    later = shutil.copytree(source, tmp_path / "later", symlinks=True)
+    for path in later.rglob("*.py"):
+        os.utime(path, (2e9, 2e9))
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", later, cwd=tmp_path)
+    for pattern in ("*.whl", "*.tar.gz"):
+        assert only(tmp_path / "dist", pattern).read_bytes() == only(built, pattern).read_bytes(), pattern
 
 
 @pytest.mark.long
