@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
 import yaml
-from release import archives, imports
-from release.changelog import ReleaseError, check_tag, entry_of
+from release import __main__ as program, archives, imports, sbom
+from release.changelog import ReleaseError, check_tag, entry_of, lines_under
 from release.matrix import Cell, cells
 from release.processes import StepFailedError, find_python, run
+from release.public_names import PUBLIC, Change, changes, last_release, load, unsaid
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -69,6 +72,109 @@ def test_the_tag_is_that_of_the_version() -> None:
         check_tag("v1.0.1", "1.0.0")
 
 
+def test_the_last_release_is_the_newest_before_this_one() -> None:
+    tags = ["v1.9.0", "v1.10.0", "v2.0.0", "v1.11.0rc1", "weekly"]
+    assert last_release(tags, "2.0.0") == "v1.10.0"
+    assert last_release(tags, "1.9.0") is None
+
+
+def test_an_entry_is_read_below_the_headings_that_are_asked_for() -> None:
+    said = "### Removed\n\n- `one`.\n\n### Changed\n\n- `two`.\n\n"
+    text = f"{HEAD}## Unreleased\n\n{ENTRY}{said}## 1.0.0 - 2026-11-01\n"
+    assert re.findall("`(.+)`", lines_under(text, "Unreleased", "Removed", "Changed")) == ["one", "two"]
+    assert lines_under(text, "Unreleased", "Fixed") == ""
+
+
+FACE = """
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kinesis_trident.inner import Acks as Acks, stop as stop, Private
+"""
+INNER = """
+class Acks:
+    def ack(self, one, *, most=10): ...
+    def fail(self, one): ...
+class Private: ...
+def stop(query): ...
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A project whose last release, v1.0.0, had the names above."""
+    package = tmp_path / "kinesis_trident"
+    package.mkdir()
+    (package / "__init__.py").write_text(FACE)
+    (package / "inner.py").write_text(INNER)
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"], ["tag", "v1.0.0"]):
+        subprocess.run(["git", *who, *command], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def changed(clone: Path) -> list[Change]:
+    return [*changes(load(clone, "v1.0.0"), load(clone))]
+
+
+def test_a_public_name_may_move_and_gain_what_nobody_has_to_give(clone: Path) -> None:
+    assert changed(clone) == []
+    inner = clone / "kinesis_trident" / "inner.py"
+    inner.write_text(
+        inner.read_text()
+        .replace("stop(query)", "stop(query, timeout=1)")
+        .replace("class Private: ...", "def stop_all(): ...")
+    )
+    inner.rename(inner.with_name("outer.py"))
+    face = clone / "kinesis_trident" / "__init__.py"
+    face.write_text(face.read_text().replace("inner", "outer").replace(", Private", ", stop_all as stop_all"))
+    assert changed(clone) == []
+
+
+def test_what_a_program_would_miss_of_a_public_name_needs_a_line(clone: Path) -> None:
+    inner = clone / "kinesis_trident" / "inner.py"
+    inner.write_text("class Acks:\n    def ack(self, one, *, most=20): ...\ndef stop(query): ...\n")
+    face = clone / "kinesis_trident" / "__init__.py"
+    face.write_text(face.read_text().replace("stop as stop, ", ""))
+    found = changed(clone)
+    assert [one.name for one in found] == [
+        f"{PUBLIC[0]}.{name}" for name in ("Acks.ack", "Acks.fail", "stop")
+    ]
+    assert str(found[0]) == "kinesis_trident.Acks.ack: parameter default was changed: most"
+    assert unsaid(found, "- `stop` is gone, `Acks.fail(one)` too, and no ack.") == found[:1]
+    assert unsaid(found, "- `stop`, `Acks.fail`, `Acks.ack(one, most=)`") == []
+
+
+def test_a_release_that_does_not_say_what_it_breaks_is_refused(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "ROOT", clone)
+    face = clone / "kinesis_trident" / "__init__.py"
+    face.write_text(face.read_text().replace("stop as stop, ", ""))
+    with pytest.raises(ReleaseError, match=re.escape("CHANGELOG.md:\nkinesis_trident.stop: is gone")):
+        program.check_names("", "1.1.0")
+    program.check_names("- `stop` is gone.", "1.1.0")
+    program.check_names("", "1.0.0")
+    assert capsys.readouterr().out.splitlines() == [
+        "release: public names since v1.0.0: 1 gone or changed, each in CHANGELOG.md",
+        "release: no release before 1.0.0 has a tag: its public names are compared with nothing",
+    ]
+
+
+def test_the_names_that_are_compared_are_those_of_each_module_that_offers_them() -> None:
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for folder in ("kinesis_trident", *archives.PACKAGES)
+        for path in (ROOT / folder).rglob("*.py")
+        if "= lazy_names(__name__" in path.read_text()
+    }
+    # The face of Trident offers the names of its stores.
+    found = {
+        f"kinesis_trident.{name.removeprefix('kinesis_trident.')}" for name in modules - {"trident.stores"}
+    }
+    assert found - {"kinesis_trident.kinesis_trident"} | {"kinesis_trident"} == set(PUBLIC)
+
+
 def test_the_environments_have_each_python_and_each_spark() -> None:
     project = {
         "classifiers": [f"Programming Language :: Python :: {version}" for version in ("3.11", "3.12")],
@@ -112,6 +218,44 @@ def test_the_workflow_of_releases_has_each_python_and_no_secret() -> None:
     assert set(pythons.split()) == {
         cell.python for cell in cells(PROJECT, (ROOT / "constraints.txt").read_text())
     }
+
+
+def test_each_action_is_named_by_its_digest() -> None:
+    """A tag of another's repository may be moved to other code."""
+    for path in WORKFLOWS.glob("*.yml"):
+        used = re.findall(r"uses: (.+)", path.read_text())
+        assert used
+        assert [one for one in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)] == []
+
+
+def test_publishing_is_left_off_and_needs_a_release_that_was_checked() -> None:
+    job = yaml.safe_load((WORKFLOWS / "release.yml").read_text())["jobs"]["publish"]
+    assert job["if"] == "github.ref_type == 'tag' && vars.PUBLISH == 'true'"
+    assert job["needs"] == "release"
+    # It proves who it is to the index with a token of this one run.
+    assert job["permissions"] == {"id-token": "write"}
+    assert not any("password" in str(step) for step in job["steps"])
+
+
+BILL = {
+    "metadata": {"component": {"name": "k", "version": "1"}},
+    "components": [{"name": "Kazoo"}, {"name": "rich"}],
+}
+NEEDED = """Name: k
+Version: 1
+Requires-Dist: kazoo>=2
+Requires-Dist: redis>=6; extra == 'redis'
+Requires-Dist: rich
+"""
+
+
+def test_a_bill_of_materials_lists_what_a_wheel_needs() -> None:
+    def of(bill: object, metadata: str) -> list[str]:
+        return sbom.faults(json.dumps(bill), Parser().parsestr(metadata))
+
+    assert of(BILL, NEEDED) == []
+    assert of(BILL, f"{NEEDED}Requires-Dist: numpy\n") == ["it lacks numpy"]
+    assert of(BILL, NEEDED.replace("Version: 1", "Version: 2")) == ["it describes k 1"]
 
 
 GOOD = {

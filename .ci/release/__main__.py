@@ -1,4 +1,4 @@
-"""Build the sdist and the wheel into dist/, and check both: `make release` runs this.
+"""Build sdist, wheel and their bill of materials into dist/, and check all three: `make release` runs this.
 
     python -m release [--rehearsal] [--tag v1.0.0] [--only "PySpark 4.3"]
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.provenance import outdated_sections
-from release import archives, changelog
+from release import archives, changelog, public_names, sbom
 from release.changelog import ReleaseError
 from release.installed import check, install
 from release.matrix import Cell, cells
@@ -52,8 +52,14 @@ def build(project: dict[str, Any]) -> dict[str, Path]:
     metadata = archives.metadata_of(wheel)
     if metadata["Version"] != project["version"]:
         found.append(f"{wheel.name} is of version {metadata['Version']}")
+    bill = wheel.with_name(f"{archives.NAME}-{project['version']}.cdx.json")
+    sbom.write(
+        wheel, bill, tools=TOOLS, constraints=ROOT / "constraints.txt", pyproject=ROOT / "pyproject.toml"
+    )
+    found += [f"{bill.name}: {fault}" for fault in sbom.faults(bill.read_text(), metadata)]
     if found:
         raise ReleaseError("\n".join(found))
+    say(f"{bill.name}: what the wheel brings, with the versions of constraints.txt")
     run(TOOLS / "twine", "check", "--strict", wheel, sdist, cwd=ROOT)
     say("twine check --strict: passed")
     return {"wheel": wheel, "sdist": sdist}
@@ -77,6 +83,9 @@ def check_ready(project: dict[str, Any], *, tag: str | None, rehearsal: bool) ->
         changelog.check_tag(tag, version)
     entry = changelog.entry_of((ROOT / "CHANGELOG.md").read_text(), version, rehearsal=rehearsal)
     say(f"version {version}, entry '{entry}' of CHANGELOG.md")
+    check_names(
+        changelog.lines_under((ROOT / "CHANGELOG.md").read_text(), entry, "Removed", "Changed"), version
+    )
     if changed := run("/usr/bin/env", "git", "status", "--porcelain", cwd=ROOT).stdout.strip():
         msg = f"what is built would not be what is committed. Commit or remove:\n{changed}"
         raise ReleaseError(msg)
@@ -85,6 +94,22 @@ def check_ready(project: dict[str, Any], *, tag: str | None, rehearsal: bool) ->
         if not rehearsal:
             raise ReleaseError(msg)
         say(msg)
+
+
+def check_names(said: str, version: str) -> None:
+    """Raise ReleaseError unless the changelog says what has become of the public names of the last release."""
+    last = public_names.last_release(run("/usr/bin/env", "git", "tag", cwd=ROOT).stdout.split(), version)
+    if last is None:
+        say(f"no release before {version} has a tag: its public names are compared with nothing")
+        return
+    found = [*public_names.changes(public_names.load(ROOT, last), public_names.load(ROOT))]
+    if unsaid := public_names.unsaid(found, said):
+        msg = (
+            f"public names of {last} are gone or changed. Name each under '### Removed' or '### Changed' of "
+            "CHANGELOG.md:\n" + "\n".join(map(str, unsaid))
+        )
+        raise ReleaseError(msg)
+    say(f"public names since {last}: {len(found)} gone or changed, each in CHANGELOG.md")
 
 
 def main() -> None:

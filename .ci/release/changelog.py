@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["ReleaseError", "check_tag", "entry_of"]
+__all__ = ["ReleaseError", "check_tag", "entry_of", "lines_under"]
 
 UNRELEASED = "Unreleased"
 _HEADING = re.compile(r"^## (?P<name>.+)$", re.MULTILINE)
@@ -45,6 +45,14 @@ def entry_of(changelog: str, version: str, *, rehearsal: bool = False) -> str:
         )
         raise ReleaseError(msg)
     return name
+
+
+def lines_under(changelog: str, entry: str, *headings: str) -> str:
+    """Return what an entry says below headings of the third level."""
+    parts = re.split(r"^### (.+)$", _entries(changelog)[entry], flags=re.MULTILINE)
+    return "\n".join(
+        text for heading, text in zip(parts[1::2], parts[2::2], strict=True) if heading in headings
+    )
 
 
 def _entries(changelog: str) -> dict[str, str]:

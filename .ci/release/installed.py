@@ -11,6 +11,7 @@ from release import imports
 from release.archives import NAME
 from release.matrix import Cell
 from release.processes import StepFailedError, run, site_of
+from release.public_names import PUBLIC
 
 __all__ = ["PROGRAMS", "check", "install"]
 
@@ -81,7 +82,7 @@ def _discovery(python: Path, folder: Path) -> str:
 
 
 def _names(python: Path, folder: Path) -> str:
-    found: dict[str, list[str]] = json.loads(run(python, PROGRAMS / "names.py", cwd=folder).stdout)
+    found: dict[str, list[str]] = json.loads(run(python, PROGRAMS / "names.py", *PUBLIC, cwd=folder).stdout)
     where = run(python, "-c", f"import {NAME}; print({NAME}.__file__)", cwd=folder).stdout.strip()
     if not Path(where).is_relative_to(site_of(python)):
         msg = f"{NAME} was imported from {where}, not from the environment"

@@ -1,4 +1,4 @@
-"""Import each public name, and print them as JSON: a list of names for each public module.
+"""Import each name of the public modules given, and print them as JSON: a list of names for each.
 
 A name whose extra is not installed says which one it needs.
 """
@@ -6,18 +6,10 @@ A name whose extra is not installed says which one it needs.
 from __future__ import annotations
 
 import json
+import sys
 from importlib import import_module
 
-PUBLIC = (
-    "kinesis_trident",
-    "kinesis_trident.errors",
-    "kinesis_trident.decoders",
-    "kinesis_trident.testing",
-    "kinesis_trident.trident",
-    "kinesis_trident.trident.maps",
-)
-
-found = {name: sorted(import_module(name).__all__) for name in PUBLIC}
+found = {name: sorted(import_module(name).__all__) for name in sys.argv[1:]}
 for module, names in found.items():
     for name in names:
         try:
