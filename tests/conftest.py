@@ -26,6 +26,7 @@ from job_environment import REGION, WITHOUT_CHMOD, job_environment
 from kazoo.client import KazooClient
 from lossy_proxy import LossyProxy
 from pieces import Pieces, piece_of
+from spending import Spending, lines_of
 from thorough import CHAOS, SEARCH, examples
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
@@ -67,8 +68,26 @@ DURATIONS = Path(__file__).with_name("durations.json")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--store-durations`: write how long each piece took; a whole run in one process gives the fairest figures."""
+    """`--store-durations`: write how long each piece took; a whole run in one process gives the fairest figures.
+
+    `--spent`: print what the tests cost, by kind, by file and the dearest of them.
+    """
     parser.addoption("--store-durations", action="store_true", help=f"write {DURATIONS.name}")
+    parser.addoption("--spent", action="store_true", help="print what the tests cost")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count what the tests cost, where that was asked for."""
+    if config.getoption("--spent"):
+        config.pluginmanager.register(Spending(), "spending")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what the tests cost."""
+    spending = config.pluginmanager.get_plugin("spending")
+    if spending is not None:
+        for line in lines_of(spending.tests):
+            terminalreporter.write_line(line)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
