@@ -10,7 +10,6 @@ servers it reads the stream that is there, and changes nothing in Kinesis.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import tempfile
 import time
@@ -22,8 +21,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kinesis_trident import ensure_java
-from kinesis_trident.testing import EmbeddedZooKeeper, Quotas, ScriptedKinesis
+from kinesis_trident.testing import EmbeddedZooKeeper, Quotas, ScriptedKinesis, start_spark
 
 AVAILABLE_NOW = {"availableNow": True}
 """The trigger that reads what is there, retries what fails, and ends."""
@@ -92,13 +90,13 @@ def place_of(asked: Namespace, shards: int = 2) -> Iterator[Place]:
             options["zookeeper.hosts"] = asked.zookeeper
         else:
             kinesis = ending.enter_context(own_kinesis(asked.stream.split(","), shards))
-            options |= own_options(kinesis, ending.enter_context(EmbeddedZooKeeper()).hosts)
+            options |= own_options(kinesis, asked.stream, ending.enter_context(EmbeddedZooKeeper()).hosts)
             # At the end ZooKeeper stops before this process does, and nobody needs to read that it is gone.
             ending.callback(logging.getLogger("kinesis_trident").setLevel, logging.ERROR)
         output = asked.output or Path(ending.enter_context(tempfile.TemporaryDirectory()))
         output = output.absolute()
         output.mkdir(parents=True, exist_ok=True)
-        spark = session(asked.master, asked.application)
+        spark = start_spark(asked.master, {"spark.app.name": asked.application})
         ending.callback(spark.stop)
         yield Place(spark, options, output, kinesis)
 
@@ -116,30 +114,11 @@ def own_kinesis(streams: list[str], shards: int) -> Iterator[ScriptedKinesis]:
         yield kinesis
 
 
-def own_options(kinesis: ScriptedKinesis, zookeeper: str) -> dict[str, str]:
+def own_options(kinesis: ScriptedKinesis, streams: str, zookeeper: str) -> dict[str, str]:
     """Return the source's options for servers on this machine, where nobody has to be spared."""
     return {
+        **kinesis.options(streams),
         "zookeeper.hosts": zookeeper,
-        "endpointUrl": kinesis.endpoint_url,
-        "awsAccessKeyId": "example",
-        "awsSecretAccessKey": "example",
         "minFetchPeriod": "0ms",
         "describeShardInterval": "100ms",
     }
-
-
-def session(master: str, name: str) -> SparkSession:
-    """Return a quiet Spark session."""
-    # Spark's workers run this Python, which has the packages installed.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    ensure_java()
-    return (
-        SparkSession.builder.master(master)
-        .appName(name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )

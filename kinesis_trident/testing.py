@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Refuse as Refuse,
         Slow as Slow,
     )
+    from kinesis_trident.spout.testing.local_spark import start_spark as start_spark
     from kinesis_trident.spout.testing.memory import MemoryKinesis as MemoryKinesis
     from kinesis_trident.spout.testing.quotas import Quotas as Quotas
     from kinesis_trident.spout.testing.scripted import ScriptedKinesis as ScriptedKinesis

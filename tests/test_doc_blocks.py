@@ -41,17 +41,8 @@ Way = str | Callable[[Block], None]
 
 # Of each page its blocks in their order, with how often: a file of tests that runs them, or a check.
 WAYS: dict[str, list[tuple[int, Way]]] = {
-    "README.md": [
-        (1, check_commands),
-        (1, "test_readme.py"),
-        (1, "e2e/test_demo.py"),
-        (2, check_commands),
-        (3, "test_readme.py"),
-        (1, check_python),
-        (1, EXPLAINING),
-        (1, check_commands),
-    ],
-    "CONTRIBUTING.md": [(1, check_commands)],
+    "README.md": [(1, check_commands), (2, "test_readme.py")],
+    "CONTRIBUTING.md": [(2, check_commands)],
     "acks.md": [(3, EXPLAINING)],
     "api.md": [(4, "test_public_pages.py")],
     "backfill.md": [(4, GUIDES)],
@@ -65,8 +56,9 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     ],
     "aws-records.md": [(6, "e2e/test_aws_records.py")],
     "deploying.md": [(2, EXPLAINING), (1, check_commands), (1, check_shown), (1, check_commands)],
-    "examples.md": [(2, check_commands)],
+    "examples.md": [(2, check_commands), (1, "e2e/test_demo.py")],
     "fan-out.md": [(1, EXPLAINING), (1, check_commands), (1, EXPLAINING), (2, check_json)],
+    "functions.md": [(3, "test_readme.py")],
     "http.md": [(1, "e2e/test_http.py")],
     "index.md": [(1, check_commands), (1, check_python)],
     "joins.md": [(2, "e2e/test_joins.py")],

@@ -132,5 +132,5 @@ def test_make_test_says_first_what_it_installs(tmp_path: Path) -> None:
         "MiniStack",
     ):
         assert name in before, name
-        assert name in " ".join((ROOT / "README.md").read_text().split()), name
+        assert name in " ".join((ROOT / "CONTRIBUTING.md").read_text().split()), name
     assert after.index("echo ") < after.index("-m pip install")

@@ -1,4 +1,4 @@
-"""The README's code runs as it stands there: only names of streams, servers and folders are replaced."""
+"""The README is short, and its code runs as it stands: only names of streams, servers and folders are replaced."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-MAIN, *OTHERS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+FUNCTIONS = (ROOT / "docs" / "functions.md").read_text(encoding="utf-8")
+PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FIRST, MAIN = PROGRAM.findall(README)
 HEAD = MAIN[: MAIN.index("query = ")]
-PLAIN, BATCH, PANDAS = OTHERS
+PLAIN, BATCH, PANDAS = PROGRAM.findall(FUNCTIONS)
 
 GOOD = {f"order-{number}": 10.0 * number for number in range(1, 6)}
 RECORDS = [
@@ -142,6 +144,24 @@ def delta(table: Path, *columns: str) -> list[tuple[Any, ...]]:
         return []
     rows = DeltaTable(table).to_pyarrow_table()
     return sorted(zip(*(rows.column(name).to_pylist() for name in columns), strict=True))
+
+
+def test_the_front_page_is_read_in_a_few_minutes() -> None:
+    """Words as `wc -w` counts them: whatever stands between spaces, in code and tables too."""
+    assert len(README.split()) <= 1_100
+    assert len(README.split("\n\n")[1].split()) <= 70
+
+
+def test_eight_lines_run_in_an_empty_folder(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len([line for line in FIRST.splitlines() if line.strip()]) == 8
+    assert README.index(FIRST) < README.index("\n## ")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(FIRST, "README.md", "exec"), {"__name__": "__main__"})
+    rows = re.findall(r"^\|(orders/shardId-0{12}:\d+)\|(.*?) *\|$", capsys.readouterr().out, re.MULTILINE)
+    assert [text for _, text in rows] == ["two pens", "a pad"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_main_job_has_about_twenty_lines() -> None:

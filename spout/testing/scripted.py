@@ -39,7 +39,7 @@ class ScriptedKinesis:
         with ScriptedKinesis() as kinesis:
             kinesis.create_stream("orders", 2)
             kinesis.script("GetRecords", Refuse.expired(), skip=1)
-            spark.readStream.format("kinesis-trident").option("endpointUrl", kinesis.endpoint_url)...
+            spark.readStream.format("kinesis-trident").load(**kinesis.options("orders"), ...)
 
     All methods may be called from any thread while it serves; other processes reach them over HTTP
     (`spout.testing.admin`). The events of subscriptions are scripted like calls, under `SubscribeToShardEvent`: a
@@ -98,6 +98,16 @@ class ScriptedKinesis:
         """Return the number of script entries that are not used up."""
         with self._lock:
             return self._faults.left
+
+    def options(self, stream: str) -> dict[str, str]:
+        """Return the options of the source that reach a stream of this endpoint."""
+        return {
+            "streamName": stream,
+            "region": "us-east-1",
+            "endpointUrl": self.endpoint_url,
+            "awsAccessKeyId": "testing",
+            "awsSecretAccessKey": "testing",
+        }
 
     def client(self) -> Any:
         """Return a boto3 client of this endpoint."""

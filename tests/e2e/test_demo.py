@@ -74,7 +74,7 @@ def test_the_demo_ends_well_by_itself(monkeypatch: pytest.MonkeyPatch, orders: i
     ):
         assert wanted in lines, done.stdout
     assert "everything is as expected" in lines[-1]
-    (shown,) = (block.text for block in blocks_of(PAGES["README.md"]) if "SIGKILL" in block.text)
+    (shown,) = (block.text for block in blocks_of(PAGES["examples.md"]) if "SIGKILL" in block.text)
     printed = {without_numbers(line) for line in done.stdout.splitlines()}
     assert {without_numbers(line) for line in shown.splitlines()} - printed <= {"", "..."}
     assert max(map(len, done.stdout.splitlines())) <= 80

@@ -59,8 +59,8 @@ def place(
 
     def make(streams: str, shards: int = 2) -> Place:
         kinesis = ending.enter_context(playground.own_kinesis(streams.split(","), shards))
-        options = {"streamName": streams, "applicationName": app, "startingPosition": "TRIM_HORIZON"}
-        options |= playground.own_options(kinesis, zookeeper.hosts)
+        options = {"applicationName": app, "startingPosition": "TRIM_HORIZON"}
+        options |= playground.own_options(kinesis, streams, zookeeper.hosts)
         return Place(spark, options, tmp_path, kinesis)
 
     with ending:

@@ -20,7 +20,7 @@ REASONS = {
 
 
 def page(name: str, folder: Path, hosts: str, kinesis: ScriptedKinesis | None = None, **more: Any) -> Page:
-    """A page of docs/, or the README, as its reader runs it."""
+    """A page of docs/, as its reader runs it."""
     ours = {"zk1:2181,zk2:2181,zk3:2181": hosts, "localhost:2181": hosts, "/data": str(folder)}
     if kinesis is not None:
         endpoint = kinesis.endpoint_url
@@ -29,7 +29,7 @@ def page(name: str, folder: Path, hosts: str, kinesis: ScriptedKinesis | None = 
             'region_name="eu-west-1"': f'region_name="us-east-1", endpoint_url="{endpoint}"',
             "--region eu-west-1": f"--region us-east-1 --endpoint {endpoint}",
         }
-    path = ROOT / "README.md" if name == "README" else ROOT / "docs" / f"{name}.md"
+    path = ROOT / "docs" / f"{name}.md"
     text = path.read_text(encoding="utf-8")
     # Only its own names: what is printed gets them back.
     ours = {theirs: mine for theirs, mine in ours.items() if theirs in text}

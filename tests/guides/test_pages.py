@@ -31,7 +31,6 @@ PYTHON = ("python",)
 
 def test_looks_at_an_application(tmp_path: Path, hosts: str, unfinished: Unfinished) -> None:
     unfinished("orders-job")
-    page("README", tmp_path, hosts, kinds=("console",)).check()
     page("retries", tmp_path, hosts).check()
     page("console", tmp_path, hosts).check()
 
