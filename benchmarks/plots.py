@@ -1,4 +1,4 @@
-"""Draw the curves or bars of a benchmark as one SVG, which its section of docs/benchmarks.md shows.
+"""Draw the curves or bars of a benchmark as one SVG, which its section of docs/benchmarks/figures.md shows.
 
 The same figures give the same file, so a picture changes only with what was measured.
 """

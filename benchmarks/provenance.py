@@ -1,4 +1,4 @@
-"""The code that each section of docs/benchmarks.md measures, the commit of its figures, and whether they are still so.
+"""The code that each section of docs/benchmarks/figures.md measures, and whether its figures are still so.
 
 A section says the newest commit of the folders that it measures. `make release` refuses a page with a section whose
 folders have changed since; `make bench-check` measures figures that do not depend on the machine once more.

@@ -1,8 +1,8 @@
-"""Keep the figures that other pages quote from docs/benchmarks.md as they were last measured.
+"""Keep the figures that other pages quote from docs/benchmarks/figures.md as they were last measured.
 
 A quote is a link whose title names the row and the column that the figure stands in:
 
-    [12.5 ms](benchmarks.md#planning "a batch settled; 10 shards")
+    [12.5 ms](benchmarks/figures.md#planning "a batch settled; 10 shards")
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 
 __all__ = ["refresh_pages", "refreshed"]
 
-_QUOTE = re.compile(r'\[[^\[\]]+\]\(benchmarks\.md#(?P<anchor>[a-z0-9-]+) "(?P<cell>[^"]+)"\)')
+_QUOTE = re.compile(r'\[[^\[\]]+\]\(benchmarks/figures\.md#(?P<anchor>[a-z0-9-]+) "(?P<cell>[^"]+)"\)')
 
 
 def refresh_pages(benchmarks: Path) -> None:
-    """Write the figures of a page of benchmarks into the pages beside it that quote them.
+    """Write the figures of a page of benchmarks into the pages of the folder above it that quote them.
 
     Raises:
         ValueError: a page quotes a row or column that is not there.
     """
     measured = benchmarks.read_text(encoding="utf-8")
-    for page in sorted(benchmarks.parent.glob("*.md")):
+    for page in sorted(benchmarks.parent.parent.glob("*.md")):
         text = page.read_text(encoding="utf-8")
         try:
             current = refreshed(text, measured)
@@ -45,9 +45,10 @@ def refreshed(text: str, benchmarks: str) -> str:
         anchor, cell = match["anchor"], match["cell"]
         if (anchor, cell) not in cells:
             known = ", ".join(repr(name) for section, name in cells if section == anchor)
-            msg = f"no figure {cell!r} at benchmarks.md#{anchor}: quote one of {known or 'a section that is there'}"
+            there = known or "a section that is there"
+            msg = f"no figure {cell!r} at benchmarks/figures.md#{anchor}: quote one of {there}"
             raise ValueError(msg)
-        return f'[{cells[anchor, cell]}](benchmarks.md#{anchor} "{cell}")'
+        return f'[{cells[anchor, cell]}](benchmarks/figures.md#{anchor} "{cell}")'
 
     return _QUOTE.sub(quote, text)
 

@@ -1,4 +1,4 @@
-"""Publish figures: print a table, write its section of docs/benchmarks.md or another page, and draw its plots.
+"""Publish figures: print a table, write its section of docs/benchmarks/figures.md or another page, and draw its plots.
 
 A section stands between two markers that carry its name; a benchmark replaces its own and leaves the others alone.
 """
@@ -23,11 +23,9 @@ from benchmarks.quotes import refresh_pages
 
 __all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "show", "updated", "verdict"]
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
-_PLOTS = "benchmarks"
-"""The folder of the plots, beside the page."""
+BENCHMARKS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "figures.md"
 
-_PREAMBLE = """# Benchmarks
+_PREAMBLE = """# Figures
 
 Each section is written by the command that measured it. Rates depend on the machine; the ratios, taken side by side
 in one run, are what to compare.
@@ -58,7 +56,7 @@ class Section:
         at = f", commit `{commit}`" if commit else ""
         where = f"`{self.command}`, {cores} cores, Python {python}{at}."
         body = f"## {self.title}\n\n{where} {self.note}".rstrip() + f"\n\n{table}\n"
-        body += "".join(f"\n![{plot.title}]({_PLOTS}/{plot.name}.svg)\n" for plot in self.plots)
+        body += "".join(f"\n![{plot.title}]({plot.name}.svg)\n" for plot in self.plots)
         return f"{_begin(self.name)}\n{body}{_end(self.name)}\n"
 
 
@@ -96,7 +94,7 @@ def publish(section: Section, path: Path = BENCHMARKS) -> None:
         commit = commit_of(section.name)
         path.write_text(updated(path.read_text() if path.exists() else _PREAMBLE, section, commit))
         for plot in section.plots:
-            draw(plot, path.parent / _PLOTS)
+            draw(plot, path.parent)
         refresh_pages(path)
 
 

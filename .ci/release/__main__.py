@@ -89,8 +89,8 @@ def check_ready(project: dict[str, Any], *, tag: str | None, rehearsal: bool) ->
     if changed := run("/usr/bin/env", "git", "status", "--porcelain", cwd=ROOT).stdout.strip():
         msg = f"what is built would not be what is committed. Commit or remove:\n{changed}"
         raise ReleaseError(msg)
-    if outdated := [*outdated_sections((ROOT / "docs" / "benchmarks.md").read_text())]:
-        msg = "docs/benchmarks.md has figures of other code:\n" + "\n".join(outdated)
+    if outdated := [*outdated_sections((ROOT / "docs" / "benchmarks" / "figures.md").read_text())]:
+        msg = "docs/benchmarks/figures.md has figures of other code:\n" + "\n".join(outdated)
         if not rehearsal:
             raise ReleaseError(msg)
         say(msg)

@@ -1,4 +1,4 @@
-"""Figures of docs/benchmarks.md say the commit that they were measured at; other code than that is found."""
+"""Figures of docs/benchmarks/figures.md say the commit that they were measured at; other code than that is found."""
 
 from __future__ import annotations
 

@@ -17,17 +17,20 @@ def measured(figure: str) -> Section:
     return Section("fetch", "Reading (all), from Kinesis", "python -m benchmarks.fetch", COLUMNS, rows)
 
 
-PAGE = """Reads [{}](benchmarks.md#reading-all-from-kinesis "client: pages; records/s")/s, and
-| [us](benchmarks.md#reading-all-from-kinesis) | [{}](benchmarks.md#reading-all-from-kinesis "same; to boto3") |
+LINK = "benchmarks/figures.md#reading-all-from-kinesis"
+PAGE = f"""Reads [{{}}]({LINK} "client: pages; records/s")/s, and
+| [us]({LINK}) | [{{}}]({LINK} "same; to boto3") |
 """
 
 
 def test_a_measurement_renews_what_pages_quote_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["benchmark"])
+    figures = tmp_path / "benchmarks" / "figures.md"
+    figures.parent.mkdir()
     (tmp_path / "sizing.md").write_text(PAGE.format("17", "-"), encoding="utf-8")
-    publish(measured("411 k"), tmp_path / "benchmarks.md")
+    publish(measured("411 k"), figures)
     assert (tmp_path / "sizing.md").read_text(encoding="utf-8") == PAGE.format("411 k", "2")
-    publish(measured("98"), tmp_path / "benchmarks.md")
+    publish(measured("98"), figures)
     assert (tmp_path / "sizing.md").read_text(encoding="utf-8") == PAGE.format("98", "2")
 
 
@@ -40,4 +43,4 @@ def test_a_measurement_renews_what_pages_quote_of_it(tmp_path: Path, monkeypatch
 )
 def test_a_quote_of_nothing_is_refused(link: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        refreshed(f"[1](benchmarks.md#{link})", measured("411 k").markdown())
+        refreshed(f"[1](benchmarks/figures.md#{link})", measured("411 k").markdown())

@@ -1,4 +1,4 @@
-"""Sections of docs/benchmarks.md."""
+"""Sections of docs/benchmarks/figures.md."""
 
 from __future__ import annotations
 
@@ -66,13 +66,10 @@ def test_a_plot_stands_below_its_table_and_changes_with_its_figures_alone(
         publish(
             Section("a", "Of a", "a", ["what", "ms"], [["it", "1"]], plots=[plot]), tmp_path / "benchmarks.md"
         )
-        return (tmp_path / "benchmarks" / "curves.svg").read_bytes()
+        return (tmp_path / "curves.svg").read_bytes()
 
     first = drawn(3)
-    assert (
-        "| it | 1 |\n\n![The time by shards](benchmarks/curves.svg)\n"
-        in (tmp_path / "benchmarks.md").read_text()
-    )
+    assert "| it | 1 |\n\n![The time by shards](curves.svg)\n" in (tmp_path / "benchmarks.md").read_text()
     for text in (b"bound: at most 5", b"bound: at least 2", b"10,000", b"records/s"):
         assert text in first
     assert drawn(3) == first

@@ -36,14 +36,14 @@ def test_each_line_about_another_system_links_what_says_it() -> None:
 def test_quoted_figures_are_those_of_the_benchmarks() -> None:
     for page in sorted(DOCS.glob("*.md")):
         text = page.read_text(encoding="utf-8")
-        assert refreshed(text, text_of("benchmarks")) == text, (
+        assert refreshed(text, text_of("benchmarks/figures")) == text, (
             f"{page.name}: run benchmarks.quotes.refresh_pages"
         )
 
 
 def test_sizing_quotes_each_figure_it_measures() -> None:
     text = text_of("sizing")
-    assert text.count("](benchmarks.md#") > 20
+    assert text.count("](benchmarks/figures.md#") > 20
     prose = re.sub(r"\[[^\]]*\]\([^)]*\)", "", re.sub(r'"[^"]*"\)', ")", text))
     # Sums of the page itself, options' defaults and limits of Kinesis and of the planning process.
     allowed = {"2 MB", "10 MiB", "64 MiB", "128 MiB", "256 MB", "4 MiB", "200 B", "1024 B", "10 seconds"}
