@@ -30,6 +30,8 @@ PUBLIC = {
         "kinesis_trident.trident.maps",
     )
 }
+WORDS_MOST = 104_000
+"""Of all pages of docs/: what stands between spaces, in code and tables too, as `wc -w docs/*.md` counts it."""
 PAGE_OF_NAMES = PAGES_BY_NAME["api.md"]
 FOLDERS = "bolt|checkpoint|console|spout|tracker|trident"
 
@@ -56,6 +58,12 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
                 yield from ((node.module or "", alias.name) for alias in node.names)
             elif isinstance(node, ast.Import):
                 yield from ((alias.name, "") for alias in node.names)
+
+
+def test_the_pages_have_no_more_words_than_they_need() -> None:
+    """What a page says costs each reader time: whoever adds words takes others out, or says why the ceiling rises."""
+    words = sum(len(path.read_text(encoding="utf-8").split()) for path in PAGES[1:])
+    assert words <= WORDS_MOST
 
 
 @by_name
