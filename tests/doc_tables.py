@@ -20,7 +20,7 @@ from claims import CLAIMS, UNHELD
 from meanwhile import DEEDS
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 from spark_settings import setting_rows
-from spec.page import draw, render
+from spec.page import draw, render, render_stories
 from spec.told import tell
 from who_writes import callers, writers
 
@@ -375,14 +375,25 @@ SETTINGS_TABLE = DocTable(
 
 
 class ProtocolPage(DocTable):
-    """The rules of the commit protocol with their stories, for which all states are searched."""
+    """The rules of the commit protocol, with what goes wrong without each."""
 
     def render(self) -> str:
         """Return the sections as Markdown."""
-        return render(lambda story: draw(tell(story)))
+        return render()
+
+
+class StoriesPage(DocTable):
+    """The stories of the rules, step by step."""
+
+    def render(self) -> str:
+        """Return the drawings as Markdown."""
+        return render_stories(lambda story: draw(tell(story)))
 
 
 PROTOCOL_PAGE = ProtocolPage("protocol.md", "rules: rendered from tests/spec", "end of rules", (), ())
+STORIES_PAGE = StoriesPage(
+    "protocol/stories.md", "stories: rendered from tests/spec", "end of stories", (), ()
+)
 
 CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]]]] = {
     "writers": (("write of the store", "process", "in"), writers),

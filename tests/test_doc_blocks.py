@@ -78,7 +78,6 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
         (2, check_commands),
     ],
     "positions.md": [(3, EXPLAINING)],
-    "protocol.md": [(REST, "spec/test_spec.py")],
     "recipes.md": [(8, "e2e/test_recipes.py")],
     "reliability.md": [(2, check_commands)],
     "resharding.md": [(4, GUIDES)],

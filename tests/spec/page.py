@@ -1,17 +1,17 @@
-"""docs/protocol.md, made from the rules and their stories."""
+"""docs/protocol.md and docs/protocol/stories.md, made from the rules and their stories."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from spec.bounds import Bounds
 from spec.rules import RULES
 from spec.search import Found
 from spec.stories import DOCUMENTED, STORIES, Story
 
-__all__ = ["draw", "drawings_in", "render"]
+__all__ = ["draw", "drawings_in", "drawn_stories", "render", "render_stories"]
 
 _WIDTH = 110
 _NOBODY = "outside"
@@ -90,7 +90,7 @@ def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def render(drawing: Callable[[Story], str]) -> str:
+def render() -> str:
     """Return the rules, and what is not promised, as Markdown."""
     lines = ["## The rules", ""]
     for name, rule in RULES.items():
@@ -98,20 +98,39 @@ def render(drawing: Callable[[Story], str]) -> str:
         lines += [
             f"### {name}",
             "",
-            *_filled(f"**{rule.says}** {rule.why}"),
-            *_filled(f"In the code: {places}."),
+            *_filled(f"**{rule.says}** {rule.why} In the code: {places}."),
         ]
         for story in (one for one in STORIES if name in one.rules):
-            lines += _tell_without(name, story, drawing)
+            lines += _tell_without(name, story)
     lines += ["## What is not promised", ""]
     for story in DOCUMENTED:
-        lines += [
-            f"### {story.promise}",
-            "",
-            *_filled(f"{story.words} With all rules ({describe(story.bounds)}):"),
-        ]
-        lines += _drawn(story, drawing)
+        lines += [f"### {story.promise}", "", *_filled(f"{story.words} ({_link(story)})")]
     return "\n".join(lines)
+
+
+def render_stories(drawing: Callable[[Story], str]) -> str:
+    """Return the drawing of each story, with the world that it is told in, as Markdown."""
+    lines = []
+    for story in drawn_stories():
+        lines += [f"## {_title(story)}", "", *_filled(f"In this world: {describe(story.bounds)}.")]
+        lines += ["```text", drawing(story), "```", ""]
+    return "\n".join(lines)
+
+
+def drawn_stories() -> Iterator[Story]:
+    """Yield the stories in which something is broken, in the order of the pages."""
+    for name in RULES:
+        yield from (one for one in STORIES if one.broken and one.without.startswith(name))
+    yield from DOCUMENTED
+
+
+def _title(story: Story) -> str:
+    return f"Without {story.without.replace(',', ' and ')}" if story.without else story.promise
+
+
+def _link(story: Story) -> str:
+    anchor = re.sub(r"[^\w\- ]", "", _title(story).lower()).replace(" ", "-")
+    return f"[drawn](protocol/stories.md#{anchor})"
 
 
 def _path_and_name(place: str) -> tuple[str, str]:
@@ -123,29 +142,17 @@ def _filled(text: str) -> list[str]:
     return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
 
 
-def _tell_without(name: str, story: Story, drawing: Callable[[Story], str]) -> list[str]:
-    world = describe(story.bounds)
+def _tell_without(name: str, story: Story) -> list[str]:
     if not story.broken:
-        return _filled(f"Without this rule alone nothing is broken in any state ({world}).")
+        return _filled("Without this rule alone nothing is broken.")
     others = " and ".join(f"[`{one}`](#{one})" for one in story.without.split(",") if one != name)
     if others and not story.without.startswith(name):
         return _filled(f"Without this rule and {others} something is broken: the story is told there.")
-    dropped = f"Without this rule and {others}" if others else "Without this rule"
-    return [*_filled(f"{dropped} ({world}): {story.words}"), *_drawn(story, drawing)]
-
-
-def _drawn(story: Story, drawing: Callable[[Story], str]) -> list[str]:
-    return ["```text", drawing(story), "```", ""]
+    dropped = f"Without this rule and {others}" if others else "Without it"
+    return _filled(f"{dropped}: {story.words} ({_link(story)})")
 
 
 def drawings_in(page: str) -> dict[Story, str]:
     """Return the drawing of each story that a page has."""
-    found = iter(re.findall(r"^```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL))
-    drawn = {}
-
-    def take(story: Story) -> str:
-        drawn[story] = next(found, "")
-        return drawn[story]
-
-    render(take)
-    return drawn
+    found = re.findall(r"^```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    return dict(zip(drawn_stories(), found, strict=True))

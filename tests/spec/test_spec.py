@@ -6,12 +6,12 @@ import ast
 from pathlib import Path
 
 import pytest
-from doc_tables import PROTOCOL_PAGE
+from doc_tables import PROTOCOL_PAGE, STORIES_PAGE
 from thorough import cases
 
 from spec.bounds import Bounds
 from spec.figures import LONG, REACHED, WORLDS, explore, worlds_table
-from spec.page import draw, drawings_in, render
+from spec.page import draw, drawings_in, drawn_stories, render, render_stories
 from spec.rules import RULES
 from spec.search import search
 from spec.stories import DOCUMENTED, STORIES, Story
@@ -64,7 +64,7 @@ def test_each_rule_has_its_story(story: Story) -> None:
     found = tell(story)
     assert found.broken.partition(":")[0] == story.broken, str(found)
     assert len(found.story) == story.steps, str(found)
-    assert drawings_in(PROTOCOL_PAGE.read())[story] == draw(found)
+    assert drawings_in(STORIES_PAGE.read())[story] == draw(found)
 
 
 @pytest.mark.long
@@ -78,9 +78,11 @@ def test_a_search_finds_no_shorter_story(story: Story) -> None:
 
 
 def test_the_page_has_each_rule_with_its_story() -> None:
-    page = PROTOCOL_PAGE.read()
+    assert PROTOCOL_PAGE.read() == render()
+    page = STORIES_PAGE.read()
     drawings = drawings_in(page)
-    assert page == render(lambda story: drawings[story])
+    assert page == render_stories(lambda story: drawings[story])
+    assert {*drawn_stories()} == {one for one in (*STORIES, *DOCUMENTED) if one.broken}
 
 
 def test_something_is_broken_without_each_rule() -> None:
