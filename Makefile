@@ -53,7 +53,7 @@ help:
 	@echo "make faults   plays schedules of faults on real jobs and servers: SEED=.. COUNT=.. (docs/reliability.md)"
 	@echo "make night    makes nine faults happen to real queries, and prints how soon status, page, check, metrics and alerts say so, and whether the runbook helps: MINUTES=60 of health before"
 	@echo "make containers   as root on Debian with podman: runs docker-compose.yml in containers without a registry, kills a Spark worker and a ZooKeeper in the demo, and checks the counts (docs/platforms.md)"
-	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
+	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (CONTRIBUTING.md)"
 	@echo "make mutants  plants errors of one line into the core, a copy each, and says which of them no test finds: SEED=.. COUNT=.. (docs/reliability.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"

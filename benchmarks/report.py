@@ -95,7 +95,8 @@ def publish(section: Section, path: Path = BENCHMARKS) -> None:
         path.write_text(updated(path.read_text() if path.exists() else _PREAMBLE, section, commit))
         for plot in section.plots:
             draw(plot, path.parent)
-        refresh_pages(path)
+        if path.match("benchmarks/figures.md"):
+            refresh_pages(path)
 
 
 def updated(text: str, section: Section, commit: str = "") -> str:

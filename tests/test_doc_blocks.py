@@ -42,11 +42,12 @@ Way = str | Callable[[Block], None]
 # Of each page its blocks in their order, with how often: a file of tests that runs them, or a check.
 WAYS: dict[str, list[tuple[int, Way]]] = {
     "README.md": [(1, check_commands), (2, "test_readme.py")],
-    "CONTRIBUTING.md": [(2, check_commands)],
+    "CONTRIBUTING.md": [(3, check_commands)],
     "acks.md": [(3, EXPLAINING)],
     "api.md": [(4, "test_public_pages.py")],
     "backfill.md": [(4, GUIDES)],
     "checkpoints.md": [(6, GUIDES)],
+    "conftest.md": [(3, "guides/test_conftest_page.py"), (1, check_shown), (1, check_yaml)],
     "console.md": [
         (1, EXPLAINING),
         (1, check_commands),
@@ -92,11 +93,10 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "storm.md": [(11, "e2e/test_storm_docs.py")],
     "storm-parts.md": [(2, "trident/test_bolts_on_states.py")],
     "testing.md": [
-        (4, "trident/testing/test_without_java.py"),
         (1, EXPLAINING),
+        (4, "trident/testing/test_without_java.py"),
         (1, "spout/test_query_by_hand.py"),
         (1, EXPLAINING),
-        (1, check_commands),
     ],
     "trident.md": [(1, "e2e/test_trident_document.py"), (1, "trident/test_windows_doc.py")],
     "trident-state.md": [(9, "e2e/test_trident_document.py")],

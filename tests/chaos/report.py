@@ -1,4 +1,4 @@
-"""The figures of a run, as a section of docs/reliability.md."""
+"""The figures of a run, as a section of docs/reliability/figures.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chaos.schedule import FAULTS
 
 __all__ = ["PAGE", "line_of", "section_of"]
 
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "reliability" / "figures.md"
 
 
 def line_of(outcome: Outcome) -> str:

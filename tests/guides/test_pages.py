@@ -180,9 +180,17 @@ def test_a_job_against_the_endpoint(
 ) -> None:
     (block,) = (block for block in blocks_of(PAGES["testing.md"]) if "test_my_job" in block.text)
     names: dict[str, Any] = {
-        "zookeeper": zookeeper,
         "my_job": lambda df: df.writeStream.format("parquet").option("path", str(tmp_path / "out")),
     }
-    exec(block.text.replace('"my-job"', repr(app)), names)
-    names["test_my_job"](spark, tmp_path / "checkpoint")
+    exec(block.text, names)
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        kinesis.create_stream("orders")
+        options = {
+            **kinesis.options("orders"),
+            "applicationName": app,
+            "zookeeper.hosts": zookeeper.hosts,
+            "startingPosition": "TRIM_HORIZON",
+        }
+        names["test_my_job"](spark, kinesis, options, tmp_path / "checkpoint")
+        assert kinesis.faults_left == 0
     assert [bytes(row.data) for row in spark.read.parquet(str(tmp_path / "out")).collect()] == [b'{"id": 1}']

@@ -1,4 +1,4 @@
-"""The worlds that are searched whole, with their figures in docs/reliability.md.
+"""The worlds that are searched whole, with their figures in docs/reliability/figures.md.
 
 `PYTHONPATH=tests:. python -m spec.figures` searches all of them, and writes the table.
 """
@@ -108,7 +108,7 @@ def worlds_table(seconds: list[str]) -> DocTable:
         )
     ]
     return DocTable(
-        "reliability.md",
+        "reliability/figures.md",
         "worlds: rendered from tests/spec/figures.py",
         "end of worlds",
         ("world", "", "states reached", "searched by", "seconds"),

@@ -1,4 +1,4 @@
-"""The figures of docs/reliability.md about schedules: which are followed, and who sees the errors that are planted.
+"""The figures of docs/reliability/figures.md about schedules: which are followed, and who sees planted errors.
 
 `PYTHONPATH=tests:. python -m spec.schedules` plays them, and writes the tables.
 """
@@ -36,7 +36,7 @@ def families_table(measured: list[list[str]]) -> DocTable:
     """Return all families of the model, with the schedules, steps and refusals of those that are followed."""
     followed = sorted(FAMILIES.keys() - NOT_FOLLOWED.keys())
     return DocTable(
-        "reliability.md",
+        "reliability/figures.md",
         "families: rendered from tests/spec/schedules.py",
         "end of families",
         ("family", "why it is not followed", "schedules", "steps", "refused"),
@@ -51,7 +51,7 @@ def planted_table(measured: list[list[str]]) -> DocTable:
     """Return the errors that are planted in the code, and whether the model's own observer sees them too."""
     broken = {story.without: story.broken for story in STORIES}
     return DocTable(
-        "reliability.md",
+        "reliability/figures.md",
         "planted: rendered from tests/spec/schedules.py",
         "end of planted",
         ("rule", "what is wrong in the code", "what shows it: schedules of a family", "the model's observer"),
@@ -80,7 +80,7 @@ def measured_in(table: DocTable, first: int) -> list[list[str]]:
 
 
 def _linked(rule: str) -> str:
-    return f"[`{rule}`](protocol.md#{rule})"
+    return f"[`{rule}`](../protocol.md#{rule})"
 
 
 def _measure_family(family: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-SECTION = PAGE[PAGE.index("## A topology without servers") : PAGE.index("## A job against an endpoint")]
+SECTION = PAGE.partition("## A topology without servers")[2].partition("\n## ")[0]
 CODE = "\n".join(re.findall(r"^```python\n(.*?)^```$", SECTION, re.M | re.S))
 
 GUARD = """
