@@ -88,7 +88,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "security.md": [(3, GUIDES)],
     "sinks.md": [(6, "test_sinks.py")],
     "several-streams.md": [(2, GUIDES)],
-    "states.md": [(4, "trident/test_states_doc.py")],
+    "states.md": [(5, "trident/test_states_doc.py")],
     "spark.md": [(4, "e2e/test_spark_ways.py")],
     "storm.md": [(11, "e2e/test_storm_docs.py")],
     "storm-parts.md": [(2, "trident/test_bolts_on_states.py")],
@@ -105,7 +105,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "writing.md": [(2, EXPLAINING), (1, check_python)],
     "zookeeper.md": [
         (3, check_json),
-        (3, EXPLAINING),
+        (2, EXPLAINING),
         (1, check_commands),
         (1, "spout/test_many_failures.py"),
         (1, check_json),

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TEXT = (Path(__file__).parents[1] / "docs" / "sinks.md").read_text(encoding="utf-8")
-FOLDER, DELTA, ICEBERG, MERGE, DATABASE, STAGING = re.findall(
+DELTA, ICEBERG, MERGE, FOLDER, DATABASE, STAGING = re.findall(
     r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL
 )
 EXAMPLE = "postgresql+psycopg://user:password@host/shop"
