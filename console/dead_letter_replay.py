@@ -14,12 +14,7 @@ import msgspec
 from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.message_id import MessageId, source_of
-from kinesis_trident.checkpoint.model.nodes import (
-    DeadLetterRecord,
-    DeadLettersNode,
-    InflightNode,
-    Replay,
-)
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, InflightNode, Replay
 from kinesis_trident.checkpoint.store.source_store import SourceStore, look_at_shards
 from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.stream_names import is_stream_name, stream_of
@@ -338,10 +333,6 @@ def payload_text(data: bytes | None) -> str:
         return f"(base64) {msgspec.to_builtins(data)}"
 
 
-def _all_shards(_: str) -> bool:
-    return True
-
-
 def exhausted_ids(scope: Scope) -> list[str]:
     """Return a message id for each run of records that has failed too often and is not dead-lettered yet."""
     nodes = (pair for store in scope.stores for pair in _inflight_of(store, scope.shards_of(store)))
@@ -350,7 +341,7 @@ def exhausted_ids(scope: Scope) -> list[str]:
 
 def waiting_ids(
     store: SourceStore,
-    shards: Callable[[str], bool] = _all_shards,
+    shards: Callable[[str], bool] = lambda _: True,
     reason: str | None = None,
     *,
     exact: bool = False,

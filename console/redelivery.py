@@ -21,12 +21,7 @@ from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.changes import note_request
-from kinesis_trident.console.dead_letter_replay import (
-    KEPT_NOWHERE,
-    folder_of,
-    has_letters,
-    message_id_of,
-)
+from kinesis_trident.console.dead_letter_replay import KEPT_NOWHERE, folder_of, has_letters, message_id_of
 from kinesis_trident.console.target import ConsoleError, command_for
 from kinesis_trident.console.text import now_ms, some_of
 from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM

@@ -26,18 +26,8 @@ Row = dict[str, Any]
 T = TypeVar("T")
 
 _CHECKPOINTS = (
-    "shard",
-    "state",
-    "checkpoint",
-    "sub",
-    "position",
-    "txid",
-    "lag_ms",
-    "inflight",
-    "retrying",
-    "owner",
-    "standing",
-    "blocked",
+    *("shard", "state", "checkpoint", "sub", "position", "txid", "lag_ms"),
+    *("inflight", "retrying", "owner", "standing", "blocked"),
 )
 
 _IF_ANY = {"sub", "standing", "blocked"}

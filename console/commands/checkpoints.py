@@ -19,7 +19,7 @@ from kinesis_trident.console.abandoning import abandon_batch
 from kinesis_trident.console.changes import carry_out, copy_of, leave_out_removed, restore, set_position
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.records import add_view
-from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
+from kinesis_trident.console.commands.streams import QueryOptions
 from kinesis_trident.console.commands.words import actions_of
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.scope import Scope, ShardRef, open_scope
@@ -61,19 +61,16 @@ def set_checkpoint(
     shard: Shard = None,
     yes: Yes = False,
     force: Force = False,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
+    query: QueryOptions,
     as_json: AsJson = False,
 ) -> None:
     """Let a shard go on from another position.
 
     LATEST asks Kinesis for its time, with --region, --endpoint and -o as the query has them.
     """
-    given = named_options(region, endpoint, option)
     with open_scope(target, shard) as scope:
         ref = scope.one_shard("set")
-        position = _position(text, ref.key.shard, lambda: _clock_of(target, ref.key.stream, given))
+        position = _position(text, ref.key.shard, lambda: _clock_of(target, ref.key.stream, query))
         _say(_set(ref, position, yes=yes, force=force), as_json)
 
 
@@ -221,13 +218,7 @@ def _set(ref: ShardRef, position: Position, *, yes: bool, force: bool) -> dict[s
 
 
 def _import(
-    scope: Scope,
-    store: SourceStore,
-    source: str,
-    copies: Sequence[BackupNode],
-    *,
-    yes: bool,
-    force: bool,
+    scope: Scope, store: SourceStore, source: str, copies: Sequence[BackupNode], *, yes: bool, force: bool
 ) -> dict[str, str]:
     copy = copy_of(store)
     saved = leave_out_removed(copy, _load_copy(store, source, copies))

@@ -18,9 +18,9 @@ from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.changes import confirm
-from kinesis_trident.console.commands.application_options import add_command
+from kinesis_trident.console.commands.application_options import MadeOf, add_command
 from kinesis_trident.console.commands.records import add_view, ask
-from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
+from kinesis_trident.console.commands.streams import QueryOptions, source_options
 from kinesis_trident.console.commands.words import actions_of
 from kinesis_trident.console.dead_letter_replay import (
     KEPT_NOWHERE,
@@ -78,24 +78,36 @@ ReadYes = Annotated[
 ]
 
 
+def _place(*, folder: Folder = None, query: QueryOptions) -> LetterPlace | None:
+    """Return the place of dead letters that --from names."""
+
+    def open_kinesis(stream: str) -> Kinesis:
+        # Only here, because it loads pyarrow.
+        from kinesis_trident.spout.kinesis.client import kinesis_client
+
+        return kinesis_client(source_options(stream, query))
+
+    return None if folder is None else LetterPlace(folder, open_kinesis)
+
+
+Place = Annotated[LetterPlace | None, MadeOf(_place)]
+
+
 @add_command(commands, "show")
 def show_letters(
     *,
     target: Target,
     message_ids: MessageIds = None,
-    folder: Folder = None,
+    place: Place,
     yes: ReadYes = False,
     shard: Shard = None,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Show dead letters with their data and all their reasons."""
     if not message_ids:
         msg = f"show needs message ids. {target.command('dead-letters')} lists them"
         raise ConsoleError(msg)
-    for letter in _letters(target, message_ids, _place(folder, region, endpoint, option), shard, yes=yes):
+    for letter in _letters(target, message_ids, place, shard, yes=yes):
         print(json_line(letter) if as_json else _render_letter(letter))
 
 
@@ -122,17 +134,14 @@ def replay(
     exhausted: Annotated[
         bool, typer.Option("--exhausted", help="Replay what has stopped a query with onExhausted=fail.")
     ] = False,
-    folder: Folder = None,
+    place: Place,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Replay without asking.")] = False,
     shard: Shard = None,
     limit: Limit = 0,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Have dead letters delivered again with a new count of attempts, but those that were replayed before."""
-    ids, place = message_ids or [], _place(folder, region, endpoint, option)
+    ids = message_ids or []
     choice = Choice(since or 0, reason or "", again)
     with open_scope(target, shard) as scope:
         chosen, found = _chosen(scope, ids, every, place, exhausted, choice)
@@ -168,20 +177,17 @@ def export_letters(
     *,
     target: Target,
     message_ids: MessageIds = None,
-    folder: Folder = None,
+    place: Place,
     file: Annotated[
         Path | None, typer.Option("--to", help="The file; the standard output by default.")
     ] = None,
     yes: ReadYes = False,
     shard: Shard = None,
     limit: Limit = 0,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Write dead letters with their data as JSON lines."""
-    letters = _letters(target, message_ids or [], _place(folder, region, endpoint, option), shard, yes=yes)
+    letters = _letters(target, message_ids or [], place, shard, yes=yes)
     _write([json_line(letter) for letter in letters][: limit or None], file, as_json)
 
 
@@ -191,20 +197,6 @@ def compact(*, target: Target, folder: Folder = None, as_json: AsJson = False) -
     with open_scope(target) as scope:
         for line in _compact(scope, folder, as_json=as_json):
             print(line)
-
-
-def _place(
-    folder: str | None, region: str | None, endpoint: str | None, option: list[str] | None
-) -> LetterPlace | None:
-    """Return the place of dead letters that --from names."""
-
-    def open_kinesis(stream: str) -> Kinesis:
-        # Only here, because it loads pyarrow.
-        from kinesis_trident.spout.kinesis.client import kinesis_client
-
-        return kinesis_client(source_options(stream, region, endpoint, option))
-
-    return None if folder is None else LetterPlace(folder, open_kinesis)
 
 
 def _chosen(

@@ -9,7 +9,8 @@ import typer
 from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.visible_text import make_visible
-from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
+from kinesis_trident.console.commands.application_options import add_command
+from kinesis_trident.console.commands.streams import QueryOptions, source_options
 from kinesis_trident.console.examination import Examination
 from kinesis_trident.console.machine import Result, examine_machine
 from kinesis_trident.console.render import json_line, screen
@@ -20,20 +21,17 @@ commands = typer.Typer()
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
 
 
-@commands.command("doctor", short_help="Try everything that a query needs.")
+@add_command(commands, "doctor", short_help="Try everything that a query needs.")
 def doctor(
     *,
     context: typer.Context,
     application: Annotated[
-        str | None,
-        typer.Argument(metavar="APP", help="An application: its ACLs, its lag and its retention."),
+        str | None, typer.Argument(metavar="APP", help="An application: its ACLs, its lag and its retention.")
     ] = None,
     stream: Annotated[str | None, typer.Option("--stream", help="The stream's name or ARN.")] = None,
     zookeeper: Annotated[str | None, HOSTS] = None,
     root: Root = DEFAULT_ROOT,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
+    query: QueryOptions,
     consumer: Annotated[
         str | None,
         typer.Option("--consumer", help="The consumer of a query with consumerMode=efo, by name or ARN."),
@@ -56,7 +54,7 @@ def doctor(
     name = stream or examination.stream
     if name:
         try:
-            results += examination.of_kinesis(source_options(name, region, endpoint, option), consumer)
+            results += examination.of_kinesis(source_options(name, query), consumer)
         except KinesisTridentError as error:
             results.append(Result("kinesis", "failed", str(error), "correct the options"))
     else:

@@ -11,9 +11,9 @@ import typer
 from kinesis_trident.checkpoint.zookeeper.client import connected
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import copy_of
-from kinesis_trident.console.commands.application_options import add_command
-from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
-from kinesis_trident.console.moving.foreign import Row, System
+from kinesis_trident.console.commands.application_options import MadeOf, add_command
+from kinesis_trident.console.commands.streams import QueryOptions
+from kinesis_trident.console.moving.foreign import Row
 from kinesis_trident.console.moving.places import Places
 from kinesis_trident.console.render import json_line, screen, to_table
 from kinesis_trident.console.scope import open_scope
@@ -22,70 +22,14 @@ from kinesis_trident.console.views import View
 
 commands = typer.Typer()
 
-From = Annotated[
-    System, typer.Option("--from", "--storm", help="The system that has read the stream until now.")
-]
-To = Annotated[
-    System, typer.Option("--to", "--storm", help="The system that goes on: kcl, or one of the Storm spouts.")
-]
-Prefix = Annotated[
-    str | None,
-    typer.Option(help="Storm: zookeeperPrefix of kinesis-storm-spout, or zkNode of storm-kinesis."),
-]
-Topology = Annotated[str | None, typer.Option(help="Storm's topology name; kinesis-storm-spout only.")]
-TableName = Annotated[
-    str | None,
-    typer.Option(
-        "--table",
-        help="kcl: the lease table, named as the KCL application; awslabs: the option kinesis.dynamodb.tableName.",
-    ),
-]
-DynamoDBRegion = Annotated[
-    str | None, typer.Option(help="The region of the table, if it is not the stream's.")
-]
-DynamoDBEndpoint = Annotated[
-    str | None, typer.Option(help="The endpoint of DynamoDB, if it is not that of AWS.")
-]
-CheckpointLocation = Annotated[
-    str | None, typer.Option(metavar="PATH", help="qubole, awslabs: checkpointLocation of the query.")
-]
-MetadataPath = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH",
-        help="The option executor.metadata.path (qubole) or kinesis.metadataPath (awslabs), if it was set.",
-    ),
-]
-SourceIndex = Annotated[
-    int | None,
-    typer.Option(min=0, help="qubole, awslabs: the source's index, if several of the query read the stream."),
-]
-StormZooKeeper = Annotated[
-    str | None, typer.Option(metavar="HOSTS", help="Storm's ZooKeeper, if it is another one.")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]
 
 
 @add_command(commands, "import", short_help="Take over from KCL, another Spark connector, or Storm.")
 def import_command(
     *,
-    system: From,
+    places: Annotated[Places, MadeOf(Places)],
     stream: Annotated[str, typer.Option(help="The stream that both read.")],
-    table: TableName = None,
-    timestamp: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="kcl: the initial position of an application that begins AT_TIMESTAMP."
-        ),
-    ] = None,
-    dynamodb_region: DynamoDBRegion = None,
-    dynamodb_endpoint: DynamoDBEndpoint = None,
-    checkpoint_location: CheckpointLocation = None,
-    metadata_path: MetadataPath = None,
-    source: SourceIndex = None,
-    prefix: Prefix = None,
-    topology: Topology = None,
-    storm_zookeeper: StormZooKeeper = None,
     dry_run: DryRun = False,
     overwrite: Annotated[
         bool,
@@ -98,31 +42,16 @@ def import_command(
     ] = False,
     yes: Yes = False,
     force: Force = False,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
+    query: QueryOptions,
     target: Target,
     as_json: AsJson = False,
 ) -> None:
     """Let an application begin where another system stopped. Stop that one first; its checkpoint stays as it is."""
-    places = Places(
-        system,
-        table=table,
-        timestamp=timestamp,
-        dynamodb_region=dynamodb_region,
-        dynamodb_endpoint=dynamodb_endpoint,
-        checkpoint_location=checkpoint_location,
-        metadata_path=metadata_path,
-        source=source,
-        prefix=prefix,
-        topology=topology,
-        storm_zookeeper=storm_zookeeper,
-    )
     # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
     from kinesis_trident.console.moving.incoming import bring_in, mark_lost, plan_arrival
     from kinesis_trident.console.moving.opening import kinesis_of, new_home, read_foreign
 
-    options, kinesis = kinesis_of(target, stream, named_options(region, endpoint, option))
+    options, kinesis = kinesis_of(target, stream, query)
     info = kinesis.describe(stream)
     with connected(target.zookeeper) as client:
         found = read_foreign(places, target.zookeeper, client, options, info)
@@ -137,7 +66,7 @@ def import_command(
         )
         if dry_run:
             arrival = mark_lost(arrival, kinesis, store.layout)
-            title = f"move from {system} to {target.application}, stream {stream}"
+            title = f"move from {places.system} to {target.application}, stream {stream}"
             _print_plan(title, found.place, arrival.rows, arrival.notes, as_json)
             return
         read = bool(store.shards.checkpoints())
@@ -150,12 +79,7 @@ def import_command(
 @add_command(commands, "export", short_help="Hand over to KCL, or to a Storm spout.")
 def export_command(
     *,
-    system: To,
-    table: TableName = None,
-    dynamodb_region: DynamoDBRegion = None,
-    dynamodb_endpoint: DynamoDBEndpoint = None,
-    prefix: Prefix = None,
-    topology: Topology = None,
+    places: Annotated[Places, MadeOf(Places.of_heir)],
     dry_run: DryRun = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Also go back where the other system is further on.")
@@ -164,31 +88,21 @@ def export_command(
         bool,
         typer.Option("--force", help="Also while a run is connected: what it does meanwhile is done twice."),
     ] = False,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
+    query: QueryOptions,
     target: Target,
     as_json: AsJson = False,
 ) -> None:
     """Write the checkpoints of a stopped query as another system does, so that it goes on from there."""
-    places = Places.of_heir(
-        system,
-        table=table,
-        dynamodb_region=dynamodb_region,
-        dynamodb_endpoint=dynamodb_endpoint,
-        prefix=prefix,
-        topology=topology,
-    )
     from kinesis_trident.console.moving.opening import home_of_one, open_target
     from kinesis_trident.console.moving.outgoing import hand_over, plan_departure
 
     with open_scope(target) as scope:
         store = home_of_one(scope.one_home())
-        there = open_target(places, target, store, named_options(region, endpoint, option))
+        there = open_target(places, target, store, query)
         departure = plan_departure(store, there)
         if dry_run:
             notes = [*departure.notes, *(f"{one}: needs --overwrite" for one in departure.further)]
-            title = f"move from {target.application} to {system}, stream {store.layout.stream}"
+            title = f"move from {target.application} to {places.system}, stream {store.layout.stream}"
             _print_plan(title, there.place, departure.rows, notes, as_json)
             return
         written = hand_over(store, there, departure, overwrite=overwrite, force=force)

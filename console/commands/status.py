@@ -74,13 +74,7 @@ def _row(status: Status) -> dict[str, object]:
 
 
 @add_command(commands, "status", short_help="Show how an application is, and what to do.")
-def status(
-    *,
-    target: Target,
-    shard: Shard = None,
-    as_json: AsJson = False,
-    watch: Watch = 0,
-) -> None:
+def status(*, target: Target, shard: Shard = None, as_json: AsJson = False, watch: Watch = 0) -> None:
     """Show on one screen the run, its batch, the lag and the totals, what is wrong, and what to do."""
     with connected(target.zookeeper) as client:
         repeat(
@@ -130,11 +124,7 @@ def check(
 
 
 @add_command(commands, "owner", short_help="Show who runs an application, and who did.")
-def owner(
-    *,
-    target: Target,
-    as_json: AsJson = False,
-) -> None:
+def owner(*, target: Target, as_json: AsJson = False) -> None:
     """Show the connected run, the runs that had to stop for it, and what people have changed."""
     with open_scope(target) as scope:
         problems: list[str] = []
@@ -163,11 +153,7 @@ def owner(
 
 def _owner_view(snapshot: Snapshot) -> View:
     rows = [
-        {
-            "epoch": note.epoch,
-            "stopped_at": at,
-            "for": run_name(note.by_host, note.by_pid, note.by_epoch),
-        }
+        {"epoch": note.epoch, "stopped_at": at, "for": run_name(note.by_host, note.by_pid, note.by_epoch)}
         for at, note in reversed(snapshot.takeovers)
     ]
     run = snapshot.run

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import count_noun, make_visible
+from kinesis_trident.console.commands.application_options import MadeOf, add_command
+from kinesis_trident.console.dead_letter_replay import payload_text
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.scope import shard_id
 from kinesis_trident.console.target import AsJson, ConsoleError, Shard
@@ -42,30 +43,29 @@ _PAUSE = 0.5
 """Seconds between two looks at a shard: two of the five calls a second that all its readers share."""
 
 
-def source_options(
-    stream: str, region: str | None, endpoint: str | None, given: list[str] | None
-) -> SourceOptions:
+def source_options(stream: str, query: Mapping[str, str]) -> SourceOptions:
     """Return the options of a query that reads a stream once.
 
     Raises:
-        ConsoleError: one is not of the form name=value.
         OptionsError: as the query's.
     """
     # Only here, because they load pyarrow, and other commands must answer at once.
     from kinesis_trident.spout.options.source import SourceOptions
 
     name = "streamARN" if stream.startswith("arn:") else "streamName"
-    return SourceOptions.parse_batch({name: stream} | named_options(region, endpoint, given))
+    return SourceOptions.parse_batch({name: stream, **query})
 
 
-def named_options(region: str | None, endpoint: str | None, given: list[str] | None) -> dict[str, str]:
+def named_options(
+    *, region: Region = None, endpoint: Endpoint = None, option: QueryOption = None
+) -> dict[str, str]:
     """Return options of a query by name.
 
     Raises:
         ConsoleError: one is not of the form name=value.
     """
     options = {}
-    for text in given or []:
+    for text in option or []:
         name, equals, value = text.partition("=")
         if not (name and equals):
             msg = f"--option {text!r} is not of the form name=value"
@@ -76,7 +76,11 @@ def named_options(region: str | None, endpoint: str | None, given: list[str] | N
     return options
 
 
-@commands.command("tail", short_help="Print the records of a stream as they come.")
+QueryOptions = Annotated[Mapping[str, str], MadeOf(named_options)]
+"""The options of the query with which Kinesis is asked, by name."""
+
+
+@add_command(commands, "tail", short_help="Print the records of a stream as they come.")
 def tail(
     *,
     stream: StreamName,
@@ -91,16 +95,14 @@ def tail(
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Wait for more, or end where the stream does.")
     ] = True,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
+    query: QueryOptions,
     as_json: AsJson = False,
 ) -> None:
     """Print the records of a stream until Ctrl-C, KPL aggregates split. It needs no application and changes nothing.
 
     It uses two of the five calls a second that a shard allows to all its readers.
     """
-    options = source_options(stream, region, endpoint, option)
+    options = source_options(stream, query)
     from kinesis_trident.spout.options.starting_position import position_spec
 
     try:
@@ -115,7 +117,7 @@ def tail(
                 return
 
 
-@commands.command("put", short_help="Write records to a stream.")
+@add_command(commands, "put", short_help="Write records to a stream.")
 def put(
     *,
     stream: StreamName,
@@ -125,13 +127,11 @@ def put(
     key: Annotated[
         str | None, typer.Option("--key", help="The partition key of all; by default a new one for each.")
     ] = None,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
+    query: QueryOptions,
     as_json: AsJson = False,
 ) -> None:
     """Write records to a stream, in order; what Kinesis refuses is tried again until all are written."""
-    options = source_options(stream, region, endpoint, option)
+    options = source_options(stream, query)
     from kinesis_trident.spout.kinesis.client import kinesis_client
 
     kinesis = kinesis_client(options)
@@ -239,12 +239,7 @@ def _split(records: Any, deaggregate: bool) -> Iterator[dict[str, Any]]:
 
 
 def _line(record: dict[str, Any]) -> str:
-    data = record["data"]
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = f"(base64) {msgspec.to_builtins(data)}"
     sub = f":{record['sub']}" if record["sub"] is not None else ""
     place = f"{record['shard']}:{short(record['sequence'])}{sub}"
     key = record.get("unreadable") or record["key"] or "-"
-    return make_visible(f"{iso_time(record['time_at'])} {place} {key} {text}")
+    return make_visible(f"{iso_time(record['time_at'])} {place} {key} {payload_text(record['data'])}")

@@ -55,11 +55,7 @@ def _options(params: Iterable[Any]) -> dict[str, int]:
     }
 
 
-def arrange(
-    args: Sequence[str],
-    known: Mapping[str, int],
-    passes_on: Collection[str] = (),
-) -> list[str]:
+def arrange(args: Sequence[str], known: Mapping[str, int], passes_on: Collection[str] = ()) -> list[str]:
     """Return the words with the options of all commands first.
 
     Args:

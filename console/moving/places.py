@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from kinesis_trident.common.times import timestamp
 from kinesis_trident.console.moving.foreign import System
@@ -28,6 +31,43 @@ _TAKEN = {
 }
 
 
+From = Annotated[
+    System, typer.Option("--from", "--storm", help="The system that has read the stream until now.")
+]
+To = Annotated[
+    System, typer.Option("--to", "--storm", help="The system that goes on: kcl, or one of the Storm spouts.")
+]
+Prefix = Annotated[
+    str | None,
+    typer.Option(help="Storm: zookeeperPrefix of kinesis-storm-spout, or zkNode of storm-kinesis."),
+]
+Topology = Annotated[str | None, typer.Option(help="Storm's topology name; kinesis-storm-spout only.")]
+TableName = Annotated[
+    str | None,
+    typer.Option(
+        "--table",
+        help="kcl: the lease table, named as the KCL application; awslabs: the option kinesis.dynamodb.tableName.",
+    ),
+]
+DynamoDBRegion = Annotated[
+    str | None, typer.Option(help="The region of the table, if it is not the stream's.")
+]
+DynamoDBEndpoint = Annotated[
+    str | None, typer.Option(help="The endpoint of DynamoDB, if it is not that of AWS.")
+]
+MetadataPath = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="The option executor.metadata.path (qubole) or kinesis.metadataPath (awslabs), if it was set.",
+    ),
+]
+SourceIndex = Annotated[
+    int | None,
+    typer.Option(min=0, help="qubole, awslabs: the source's index, if several of the query read the stream."),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """The options as they were given, None for those that were not.
@@ -36,17 +76,26 @@ class Places:
         ConsoleError: one is missing, or belongs to another system.
     """
 
-    system: System
-    table: str | None = None
-    timestamp: str | None = None
-    dynamodb_region: str | None = None
-    dynamodb_endpoint: str | None = None
-    checkpoint_location: str | None = None
-    metadata_path: str | None = None
-    source: int | None = None
-    prefix: str | None = None
-    topology: str | None = None
-    storm_zookeeper: str | None = None
+    system: From
+    table: TableName = None
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="kcl: the initial position of an application that begins AT_TIMESTAMP."
+        ),
+    ] = None
+    dynamodb_region: DynamoDBRegion = None
+    dynamodb_endpoint: DynamoDBEndpoint = None
+    checkpoint_location: Annotated[
+        str | None, typer.Option(metavar="PATH", help="qubole, awslabs: checkpointLocation of the query.")
+    ] = None
+    metadata_path: MetadataPath = None
+    source: SourceIndex = None
+    prefix: Prefix = None
+    topology: Topology = None
+    storm_zookeeper: Annotated[
+        str | None, typer.Option(metavar="HOSTS", help="Storm's ZooKeeper, if it is another one.")
+    ] = None
 
     def __post_init__(self) -> None:
         taken, needed = _TAKEN[self.system], _NEEDED[self.system]
@@ -59,7 +108,15 @@ class Places:
             raise ConsoleError(msg)
 
     @classmethod
-    def of_heir(cls, system: System, **given: str | None) -> Places:
+    def of_heir(
+        cls,
+        system: To,
+        table: TableName = None,
+        dynamodb_region: DynamoDBRegion = None,
+        dynamodb_endpoint: DynamoDBEndpoint = None,
+        prefix: Prefix = None,
+        topology: Topology = None,
+    ) -> Places:
         """Return the options of a system that is to go on from positions that are written for it.
 
         Raises:
@@ -71,7 +128,7 @@ class Places:
                 "query with a startingPosition of the positions that kinesis-trident checkpoints shows"
             )
             raise ConsoleError(msg)
-        return cls(system, **given)  # type: ignore[arg-type]
+        return cls(system, table, None, dynamodb_region, dynamodb_endpoint, prefix=prefix, topology=topology)
 
     @property
     def time(self) -> int | None:

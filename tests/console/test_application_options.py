@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT
 from kinesis_trident.console.cli import app
-from kinesis_trident.console.commands.application_options import add_command
+from kinesis_trident.console.commands.application_options import MadeOf, add_command
 from kinesis_trident.console.target import Login, Target
 
 COMMANDS = typer.main.get_group(app).commands
@@ -43,6 +43,29 @@ def own(*, stream: Annotated[str, typer.Option(help="Ours.")], target: Target) -
     """Declare the stream itself."""
     targets.append(target)
     others.append(stream)
+
+
+def pair(*, left: int = 1, right: int = 2) -> tuple[int, int]:
+    return left, right
+
+
+def nested(*, name: str = "m", numbers: Annotated[tuple[int, int], MadeOf(pair)]) -> str:
+    return f"{name} {numbers}"
+
+
+@add_command(made, "made")
+def make(*, first: bool = False, said: Annotated[str, MadeOf(nested)], last: bool = False) -> None:
+    """Take what is made of others, which are made of others."""
+    others.append((first, said, last))
+
+
+def test_a_value_that_is_made_of_options_is_one_parameter() -> None:
+    others.clear()
+    done = CliRunner().invoke(made, ["made", "--name", "n", "--right", "5", "--last"])
+    assert done.exit_code == 0, done.output
+    assert others == [(False, "n (1, 5)", True)]
+    names = [option.name for option in typer.main.get_group(made).commands["made"].params]
+    assert names == ["first", "name", "left", "right", "last"]
 
 
 @pytest.mark.parametrize(
