@@ -17,7 +17,7 @@ from kinesis_trident.checkpoint.model.standing import REFUSED, Looks, Share, cau
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.finding import NO_LIMITS, Limits
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import duration
+from kinesis_trident.console.text import duration, lag_text
 
 _NAMED = 3
 COMMAND = "\0"
@@ -164,16 +164,26 @@ def _waits_for_parents(snapshot: Snapshot, shard: str, seen: Seen) -> bool:
 
 
 class Figure(NamedTuple):
-    """A figure: how it is computed, and what the screen says after a number of records, also if that `may_be_zero`."""
+    """A figure: how it is computed, and the words that the faces have for it; a face without words leaves it out.
+
+    Attributes:
+        of: computes it.
+        said: what the screen says after a number of records.
+        perf: its name for monitoring plugins; it is on the page's cards too, and on the screen also if it is zero.
+        tile: its title on the page, what is said below it, and the class of one that is not zero.
+        text: its value on the page; without it a number.
+    """
 
     of: Callable[[HomeFacts], Any]
     said: str = ""
-    may_be_zero: bool = False
+    perf: str = ""
+    tile: tuple[str, str, str] | None = None
+    text: Callable[["HomeFigures"], str] | None = None
 
 
-def _sum(nodes: str, name: str, said: str = "", *, may_be_zero: bool = False) -> Figure:
+def _sum(nodes: str, name: str, *words: Any) -> Figure:
     find, value = attrgetter(nodes), attrgetter(name)
-    return Figure(lambda at: sum(map(value, find(at).values())), said, may_be_zero=may_be_zero)
+    return Figure(lambda at: sum(map(value, find(at).values())), *words)
 
 
 def _least(values: Iterable[int | None]) -> int | None:
@@ -186,6 +196,13 @@ def _least(values: Iterable[int | None]) -> int | None:
 def _unread(at: HomeFacts) -> int | None:
     lag, rate = at.lag_ms, at.rates[2]
     return round(lag / 1000 * rate) if lag is not None and rate is not None else None
+
+
+def _expires_in(figures: "HomeFigures") -> str:
+    if figures.lag_ms == 0:
+        return "all of it"
+    left = figures.retention_left_ms
+    return "unknown" if left is None or figures.lag_ms is None else duration(left)
 
 
 def _inflight(at: HomeFacts) -> int:
@@ -215,7 +232,15 @@ class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     connected: Annotated[bool, Figure(lambda at: at.snapshot.owner is not None)]
-    lag_ms: Annotated[int | None, Figure(lambda at: at.lag_ms)]
+    lag_ms: Annotated[
+        int | None,
+        Figure(
+            lambda at: at.lag_ms,
+            perf="lag",
+            tile=("Lag", "age of the oldest unread record", ""),
+            text=lambda figures: lag_text(figures.lag_ms),
+        ),
+    ]
     lag_growth: Annotated[float | None, Figure(lambda at: at.rates[0])]
     read_rate: Annotated[float | None, Figure(lambda at: at.rates[1])]
     input_rate: Annotated[float | None, Figure(lambda at: at.rates[2])]
@@ -226,14 +251,30 @@ class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
         Figure(
             lambda at: _least(
                 one.figures.retention_left_ms for one in at.shards.values() if one.standing.expiry
-            )
+            ),
+            tile=("Retention left", "until that record expires", ""),
+            text=_expires_in,
         ),
     ]
-    inflight: Annotated[int, Figure(_inflight, "in flight", may_be_zero=True)]
-    retrying: Annotated[int, _sum("shards", "figures.retrying", "waiting for a retry", may_be_zero=True)]
+    inflight: Annotated[
+        int, Figure(_inflight, "in flight", "inflight", ("In flight", "read and not done", ""))
+    ]
+    retrying: Annotated[
+        int,
+        _sum(
+            *("shards", "figures.retrying", "waiting for a retry", "retrying"),
+            ("Retrying", "will be delivered again", "warn"),
+        ),
+    ]
     exhausted: Annotated[int, _sum("shards", "figures.exhausted", "failed too often")]
     unacked: Annotated[int, _sum("shards", "figures.unacked", "not acked yet")]
-    dead_lettered: Annotated[int, _sum("snapshot.dead_letters", "count", "dead-lettered", may_be_zero=True)]
+    dead_lettered: Annotated[
+        int,
+        _sum(
+            *("snapshot.dead_letters", "count", "dead-lettered", "dead"),
+            ("Dead letters", "failed for good, or skipped", "bad"),
+        ),
+    ]
     dead_left: Annotated[int, _sum("snapshot.dead_letters", "left")]
     read: Annotated[int, _sum("snapshot.checkpoints", "read")]
 

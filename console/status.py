@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import How, RunEnd, run_name
@@ -166,13 +168,16 @@ def summary_of(status: Status) -> str:
         f"lag {duration(lag) if lag is not None else 'unknown'}, {status.retrying:,} retrying, "
         f"{status.dead_lettered:,} dead-lettered"
     )
-    numbers = (
-        f"lag={'U' if lag is None else f'{lag}ms'} retrying={status.retrying} dead={status.dead_lettered} "
-        f"inflight={status.inflight}"
-    )
     # The first bar ends the text, for monitoring plugins.
     text = f"{status.level.value.upper()} - {status.application}: {what}".replace("|", "/")
-    return f"{text} | {numbers}"
+    return f"{text} | {' '.join(_performance_data(status))}"
+
+
+def _performance_data(status: Status) -> Iterator[str]:
+    for key, figure in FIGURES.items():
+        if figure.perf:
+            value, unit = getattr(status, key), "ms" if key.endswith("_ms") else ""
+            yield f"{figure.perf}={'U' if value is None else f'{value}{unit}'}"
 
 
 def _lag(status: Status, now: int) -> str:
@@ -201,6 +206,6 @@ def _records(status: Status) -> str:
     parts = [f"{count_noun(status.read, 'record')} read"]
     for key, figure in FIGURES.items():
         number = getattr(status, key)
-        if figure.said and (number or figure.may_be_zero):
+        if figure.said and (number or figure.perf):
             parts.append(f"{number:,} {figure.said}")
     return ", ".join(parts)

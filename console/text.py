@@ -43,6 +43,11 @@ def duration(milliseconds: int) -> str:
     return f"{days}d {hours}h"
 
 
+def lag_text(lag_ms: int | None) -> str:
+    """Format the age of the oldest unread record: `none` if everything is read, `unknown` if nobody knows."""
+    return "unknown" if lag_ms is None else duration(lag_ms) if lag_ms else "none"
+
+
 def position_text(position: str) -> str:
     """Write a position, as nodes have it, for people: with a time in place of its milliseconds, which can be typed."""
     name, _, number = position.partition(" ")

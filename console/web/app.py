@@ -25,15 +25,11 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import count_noun, make_visible
-from kinesis_trident.console.dead_letter_replay import (
-    message_id_of,
-    refuse_replayed,
-    waiting_ids,
-)
+from kinesis_trident.console.dead_letter_replay import message_id_of, refuse_replayed, waiting_ids
 from kinesis_trident.console.redelivery import dead_letter_now, deliver_again, find_requests
 from kinesis_trident.console.scope import scope_of
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.console.text import duration, short
+from kinesis_trident.console.text import duration, lag_text, short
 from kinesis_trident.console.web.guard import Guard, cookie_name, guards
 from kinesis_trident.console.web.page import application_values, list_values
 from kinesis_trident.console.web.server import REQUEST_SECONDS
@@ -67,6 +63,7 @@ def _templates() -> Environment:
     )
     environment.filters |= {
         "duration": duration,
+        "lag": lag_text,
         "time": iso_time,
         "short": short,
         "address": lambda name: f"/app?name={quote(name, safe='')}",

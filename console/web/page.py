@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,10 +11,10 @@ import msgspec
 from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.dead_letter_replay import has_letters
-from kinesis_trident.console.figures import HomeFacts
+from kinesis_trident.console.figures import FIGURES, HomeFacts, HomeFigures
 from kinesis_trident.console.finding import Level
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import duration
+from kinesis_trident.console.text import lag_text
 from kinesis_trident.console.views import VIEWS, Row, inflight, retries
 from kinesis_trident.console.web.drawings import Box, draw_curve, draw_lineage, draw_phases
 from kinesis_trident.console.web.history import BatchTimes, History
@@ -40,6 +40,7 @@ def list_values(looks: Mapping[str, ApplicationView]) -> list[Row]:
             row = msgspec.to_builtins(part.status) | {
                 "wrong": wrong[0] if wrong else "",
                 "more": len(wrong) - 1,
+                "numbers": [tile for tile in _tiles(part.status) if tile["perf"]],
             }
             # What was seen before says nothing of an application that cannot be read any more.
             rows.append(row | ({"level": "unknown", "wrong": look.problem} if look.problem else {}))
@@ -66,6 +67,7 @@ def _part(part: HomeView, now: int) -> Row:
     letters = VIEWS["dead-letters"](snapshot, now)
     return {
         "status": status,
+        "tiles": list(_tiles(part.status)),
         "command": snapshot.command,
         "wrong": [one for one in status["findings"] if one["level"] != "note"],
         "notes": [one for one in status["findings"] if one["level"] == "note"],
@@ -92,6 +94,20 @@ def _part(part: HomeView, now: int) -> Row:
     }
 
 
+def _tiles(figures: HomeFigures) -> Iterator[Row]:
+    for key, figure in FIGURES.items():
+        if figure.tile is not None:
+            (title, about, alarm), value = figure.tile, getattr(figures, key)
+            text = f"{value:,}" if figure.text is None else figure.text(figures)
+            yield {
+                "title": title,
+                "value": text,
+                "about": about,
+                "kind": alarm if value else "",
+                "perf": figure.perf,
+            }
+
+
 def _curves(history: History) -> list[Row]:
     # A copy: another thread may add a sample at any time.
     samples = list(history.samples)
@@ -113,16 +129,12 @@ def _lineage(snapshot: Snapshot, facts: Mapping[str, ShardFacts], worst_first: S
     boxes = []
     for name in drawn:
         lineage, lag = snapshot.shards[name], facts[name].figures.lag_ms
-        said = "unknown" if lag is None else duration(lag) if lag else "none"
-        line = "done" if lineage.state == "drained" else f"lag {said}"
+        line = "done" if lineage.state == "drained" else f"lag {lag_text(lag)}"
         parents = tuple(map(snapshot.label_of, lineage.parents))
         boxes.append(Box(snapshot.label_of(name), lineage.state, line, parents))
     left = Counter(snapshot.shards[name].state for name in names[_DRAWN:])
     more = " and ".join(count_noun(count, f"{state} shard") for state, count in sorted(left.items()))
-    return {
-        "svg": draw_lineage(boxes) if boxes else None,
-        "note": f"{more} more, not drawn" if more else "",
-    }
+    return {"svg": draw_lineage(boxes) if boxes else None, "note": f"{more} more, not drawn" if more else ""}
 
 
 def _shards(snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> list[Row]:

@@ -1,1 +1,0 @@
-"""The findings and figures of the console as they were told by functions, before they were tables: their twin."""
