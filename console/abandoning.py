@@ -132,16 +132,13 @@ def _dead_letter(
     known = store.shards.dead_letters()
     for shard, pin in pins.items():
         checkpoint, held = before.checkpoints.get(shard), before.inflight.get(shard)
-        if checkpoint is not None and checkpoint.txid >= plan.txid:
-            # This command did so before, and was interrupted.
-            continue
-        if not _is_named(pin):
-            # It is read again.
+        if (checkpoint is not None and checkpoint.txid >= plan.txid) or not _is_named(pin):
+            # This command did so before, and was interrupted; or it is read again.
             continue
         if held is not None and (held.pending or held.turns):
             msg = f"records of shard {shard} are not acked yet. Ack or fail them first, or leave out --dead-letter"
             raise ConsoleError(msg)
-        settled = settle_shard(
+        after, buried = settle_shard(
             ShardState(parse_position(plan.positions[shard]), checkpoint, held),
             CommittedTurn(
                 plan, shard, store.layout.source_of(shard), pin, _all_of(plan, shard, pin), now_ms()
@@ -154,15 +151,16 @@ def _dead_letter(
             )
             if run.last == pin.last
             else run
-            for run in settled.inflight.dead
+            for run in after.dead
         )
-        checkpoints[shard] = settled.checkpoint
-        inflight[shard] = msgspec.structs.replace(settled.inflight, blocked="", dead=dead)
-        if settled.dead_lettered:
+        assert after.checkpoint is not None
+        assert after.inflight is not None
+        checkpoints[shard] = after.checkpoint
+        inflight[shard] = msgspec.structs.replace(after.inflight, blocked="", dead=dead)
+        if buried:
             node = known.get(shard, DeadLettersNode(count=0, target=""))
-            count = node.count + sum(letter.count for letter in settled.dead_lettered)
-            last = (*node.last, *settled.dead_lettered)
-            letters[shard] = msgspec.structs.replace(node, count=count, last=last)
+            count = node.count + sum(letter.count for letter in buried)
+            letters[shard] = msgspec.structs.replace(node, count=count, last=(*node.last, *buried))
     ended = [shard for shard in checkpoints if pins[shard].closed]
     lineage = ShardsNode(shards=mark_drained(before.lineage, ended)) if ended else None
     return store.changes.overwrite(before, checkpoints, inflight, epoch, lineage, letters)

@@ -249,8 +249,8 @@ class LocalStream:
         not_done = store.outcome.not_done.get(SHARD, ()) if store.outcome is not None else ()
         turn = CommittedTurn(plan, SHARD, f"{self._stream}/{SHARD}", store.pin, not_done, now)
         rules = InflightRules(self._policy, self._rng, max_retrying=len(self._given) + 1)
-        settled = settle_shard(self._state, turn, rules)
-        waiting, dead = settled.inflight.waiting, settled.inflight.dead
+        settled, _ = settle_shard(self._state, turn, rules)
+        waiting, dead = settled.waiting, settled.dead
         # What is exhausted is told at once: nobody writes dead letters here.
         self._state = ShardState(
             TRIM_HORIZON, settled.checkpoint, InflightNode(txid=plan.txid, waiting=waiting)

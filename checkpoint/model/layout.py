@@ -9,7 +9,7 @@ name is another stream, with no known shards.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -291,6 +291,11 @@ class Layout:
     def batch_of(self, txid: int) -> str:
         """Return the node of a batch's plan, the parent of its pins."""
         return f"{self.batches}/{txid}"
+
+    def nodes_of_batch(self, txid: int, pinned: Iterable[str], *, outcome: bool) -> tuple[str, ...]:
+        """Return the nodes of a batch in the order of their removal: the pins, the outcome, the plan."""
+        published = (self.acks_of(txid),) if outcome else ()
+        return (*(self.pin_of(txid, shard) for shard in pinned), *published, self.batch_of(txid))
 
     def pin_of(self, txid: int, shard: str) -> str:
         """Return the node of the pin of one shard's turn in a batch."""

@@ -386,6 +386,22 @@ class Pin(Node, frozen=True, kw_only=True):
     invalid: tuple[Ordinal, ...] = ()
     maker: Ordinal = 0
 
+    @classmethod
+    def empty(cls, txid: int, plan: str, epoch: int, at: str, digest: str = "") -> Pin:
+        """Return the pin of a turn that gives no rows, and stays where it is."""
+        return cls(
+            txid=txid,
+            plan=plan,
+            epoch=epoch,
+            start=at,
+            end=at,
+            last=None,
+            count=0,
+            fresh=0,
+            digest=digest,
+            xor=0,
+        )
+
     @property
     def first_reader(self) -> int:
         """Return the first run that has read the turn."""

@@ -93,8 +93,10 @@ class UnitWriter:
         # remove them as left over.
         self.lock = threading.Lock()
 
-    def move(self, units: Sequence[Unit], epoch: int) -> list[str]:
+    def move(self, units: Sequence[Unit], epoch: int, moved: list[str] | None = None) -> list[str]:
         """Write units in as few multis as they fit in; skip shards that carry the stamp of this txid or a later one.
+
+        `moved`: as in the answer, from each of ZooKeeper's on.
 
         Returns:
             The shards that this call has moved.
@@ -105,15 +107,14 @@ class UnitWriter:
             Refused: a request that is consumed was withdrawn.
         """
         with self.lock:
-            return self._move_units(units, epoch)
+            return self._move_units(units, epoch, [] if moved is None else moved)
 
     def forget(self, paths: Iterable[str]) -> None:
         """Read these nodes again before they are written next: somebody else has written them, under `lock`."""
         for path in paths:
             self._known.pop(path, None)
 
-    def _move_units(self, units: Sequence[Unit], epoch: int) -> list[str]:
-        moved: list[str] = []
+    def _move_units(self, units: Sequence[Unit], epoch: int, moved: list[str]) -> list[str]:
         last = None
         for _ in range(RACES):
             try:

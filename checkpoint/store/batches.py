@@ -227,18 +227,7 @@ class BatchStore(StorePart):
             FencedError: a newer run has taken over.
         """
         free = {
-            self._layout.pin_of(pin.txid, shard): Pin(
-                txid=pin.txid,
-                plan="",
-                epoch=0,
-                start=pin.start,
-                end=pin.start,
-                last=None,
-                count=0,
-                fresh=0,
-                digest="",
-                xor=0,
-            )
+            self._layout.pin_of(pin.txid, shard): Pin.empty(pin.txid, "", 0, pin.start)
             for shard, pin in pins.items()
         }
         for pack in pack_writes(([Write(path, encode(pin))] for path, pin in free.items()), PACK_SIZE):
@@ -307,12 +296,6 @@ class BatchStore(StorePart):
             if plan in nodes:
                 return nodes[plan], nodes.get(layout.settled), nodes.get(acks)
         return None, None, None
-
-    def nodes_of(self, txid: int, pinned: Sequence[str], *, outcome: bool) -> tuple[str, ...]:
-        """Return the nodes of a batch in the order of their removal: the pins, the outcome, the plan."""
-        layout = self._layout
-        published = (layout.acks_of(txid),) if outcome else ()
-        return (*(layout.pin_of(txid, shard) for shard in pinned), *published, layout.batch_of(txid))
 
     def _once(
         self,

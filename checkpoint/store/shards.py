@@ -165,6 +165,7 @@ class ShardStore(StorePart):
         settled: SettledNode,
         epoch: int,
         leftover: Sequence[str] = (),
+        moved: list[str] | None = None,
     ) -> list[str]:
         """Move shards on by one batch; shards that are moved already are skipped, so it may be repeated.
 
@@ -177,6 +178,7 @@ class ShardStore(StorePart):
             epoch: of this run.
             leftover: paths of the batch's own nodes, removed with the last multi so that none of its rows are read
                 again; if they are not as expected, they are left to `purge`.
+            moved: gets the shards as ZooKeeper answers that they are moved on, also if another one fails.
 
         Returns:
             The shards that this call has moved on; those already stamped with this txid or a later one are not
@@ -200,7 +202,7 @@ class ShardStore(StorePart):
         last: dict[str, Node] = {self._layout.settled: settled}
         if shards_node is not None:
             last[self._layout.shards] = shards_node
-        return self._writer.move([*units, Unit(last, tuple(leftover), may_leave=True)], epoch)
+        return self._writer.move([*units, Unit(last, tuple(leftover), may_leave=True)], epoch, moved)
 
     def amend(
         self,

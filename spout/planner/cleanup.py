@@ -57,9 +57,7 @@ class Purger:
 
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
         """Note that batches were settled without removing all that they left."""
-        if after.settled > before.settled and not (
-            isinstance(event, BatchSettled) and not event.leaves_nodes
-        ):
+        if after.settled > before.settled and not (isinstance(event, BatchSettled) and event.leftover):
             self._untidy_upto = after.settled
 
     def keep_copy(self, now: int) -> None:

@@ -21,14 +21,13 @@ from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.shard_events import ShardAfter
 from kinesis_trident.tracker.position_keys import NO_KEYS, Keys
 from kinesis_trident.tracker.records import Run
 
 
 def letters_after(
     before: DeadLettersNode | None,
-    after: ShardState | ShardAfter,
+    after: ShardState,
     letters: Sequence[DeadLetterRecord] = (),
     target: str = "",
     anew: Keys = NO_KEYS,

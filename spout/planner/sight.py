@@ -308,7 +308,7 @@ class Sights(msgspec.Struct, frozen=True):
             passed: the milliseconds since the batch before was settled.
             replayed: the turns of the batch saw the tips as they were before a crash, or before draining began.
         """
-        if isinstance(event, BatchSettled):
+        if isinstance(event, BatchSettled) and event.is_whole:
             return self._note_batch(event, shards, now, passed, replayed=replayed).only(shards.states)
         return self.only(shards.states)
 

@@ -24,10 +24,11 @@ from kinesis_trident.spout.planner.offsets import adopt_nodes
 from kinesis_trident.spout.planner.pace import LookTimes
 from kinesis_trident.spout.planner.settling.external_requests import step
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch, Origin
-from kinesis_trident.spout.planner.settling.settlement import InflightRules, settle_batch
+from kinesis_trident.spout.planner.settling.settlement import InflightRules
 from kinesis_trident.spout.planner.settling.shard_events import (
     Adopted,
     Amended,
+    BatchSettled,
     Listed,
     Looked,
     Requested,
@@ -100,6 +101,7 @@ class SourceState:
         self._rules = make_rules(options, rng)
         self._judged = False
         self._ignored: set[str] = set()
+        self._drawn: BatchSettled | None = None
         self.epoch = epoch
         self.streams = streams
         self.shards = Shards(options.shard_ordering)
@@ -115,7 +117,7 @@ class SourceState:
         self.keeper = LineageKeeper(options, store, streams, epoch, self.losses)
 
     def _become(self, event: ShardEvent, after: Shards) -> None:
-        before, self.shards = self.shards, after
+        before, self.shards, self._drawn = self.shards, after, None
         self.consumers.watch(event, self.sights)
         self.sights = self.life.watch(before, event, after, self.sights)
         for watch in self.watchers:
@@ -220,11 +222,12 @@ class SourceState:
         """Fail the records of the streams read now that nobody has acked in time."""
         self._amend(step(self.shards, TimedOut(), self._rules, self._layout, now))
 
-    def _amend(self, units: Iterable[ShardUnit]) -> None:
+    def _amend(self, units: Iterable[ShardUnit | BatchSettled]) -> None:
         """Write units, one by one; those that are written count and are told, also if another one fails."""
         written: list[ShardUnit] = []
         try:
             for unit in units:
+                assert isinstance(unit, ShardUnit)
                 self._put_aside(unit.unreadable)
                 self._store.shards.amend(
                     unit.shard,
@@ -272,48 +275,57 @@ class SourceState:
     def settle(self, plan: Plan, origin: Origin) -> None:
         """Settle a batch that Spark has committed: move checkpoints and queue failed records, in ZooKeeper first.
 
-        Shards with the batch's stamp were settled before a crash interrupted the earlier settling. `origin`: how
-        Spark's checkpoint came to the batch.
+        Shards with the batch's stamp were settled before a crash interrupted the earlier settling. After an error, what
+        ZooKeeper has not answered may be there: it is written again as it was drawn. `origin`: how Spark's checkpoint
+        came to the batch.
 
         Raises:
             OutcomeMissingError: it is not known what of the batch is done; nothing was changed.
         """
-        begun = time.monotonic()
-        store, before = self._store, self.shards
-        finished = CommittedBatch.of(store, plan, self.epoch, origin, judged=self._judged)
+        begun, store, before = time.monotonic(), self._store, self.shards
+        if (event := self._drawn) is None or event.finished.plan != plan:
+            event = self._draw(plan, origin)
+        units, moved = event.units, list[str]()
+        try:
+            store.shards.settle(
+                event.nodes(before),
+                {unit.shard: unit.dead_letters for unit in units if unit.dead_letters is not None},
+                ShardsNode(shards=dict(event.lineage)) if event.ended else None,
+                event.settled,
+                self.epoch,
+                event.leftover,
+                moved,
+            )
+        except BaseException:
+            known = set(moved)
+            part = replace(event, units=[unit for unit in units if unit.shard in known], is_whole=False)
+            self._become(part, part.after(before))
+            self._drawn = replace(event, units=[unit for unit in units if unit.shard not in known])
+            raise
+        seconds = time.monotonic() - begun
+        event = replace(event, seconds=seconds, operations=store.requests, written=store.written)
+        self._become(event, event.after(before))
+        self.settled_at = self._now()
+        if event.finished.verdict.is_plain_now:
+            store.judging.forget(self.epoch)
+        if event.finished.verdict.warning:
+            log.error("%s", event.finished.verdict.warning)
+
+    def _draw(self, plan: Plan, origin: Origin) -> BatchSettled:
+        """Return how a batch is to be settled, with the due times of the records that have failed."""
+        store, epoch = self._store, self.epoch
+        finished = CommittedBatch.of(store, plan, epoch, origin, judged=self._judged)
         self._judged = finished.judged
-        event = settle_batch(before, finished, self._rules, self._layout, self._now())
+        if finished.empty:
+            finished = finished.pin_empty(store, epoch, is_stored=origin.stored)
+        (event,) = step(self.shards, finished, self._rules, self._layout, self._now())
+        assert isinstance(event, BatchSettled)
         gone = {shard: pin.start for shard, pin in finished.pins.items() if pin.gone}
         for shard, what in finished.losses(self._layout, self.streams):
             if self.sights.of(shard).reported != gone.get(shard):
                 self.losses.record(what)
         self.sights = self.sights.note_reported(gone)
-        after = event.after(before)
-        store.shards.settle(
-            event.nodes(before),
-            event.dead_letters,
-            ShardsNode(shards=dict(event.lineage)) if event.ended else None,
-            SettledNode(
-                txid=plan.txid,
-                plan=plan.plan,
-                stamped=len(plan.shards),
-                begun=sum(
-                    one.checkpoint is not None and one.checkpoint.txid > 0 for one in after.states.values()
-                ),
-            ),
-            self.epoch,
-            leftover=()
-            if event.leaves_nodes
-            else store.batches.nodes_of(plan.txid, finished.pinned, outcome=finished.judged),
-        )
-        if finished.verdict.is_plain_now:
-            store.judging.forget(self.epoch)
-        if finished.verdict.warning:
-            log.error("%s", finished.verdict.warning)
-        seconds = time.monotonic() - begun
-        event = replace(event, seconds=seconds, operations=store.requests, written=store.written)
-        self._become(event, after)
-        self.settled_at = self._now()
+        return event
 
     def adopt(self, plan: Plan, settled: int) -> None:
         """Continue from an offset alone, because ZooKeeper lost its data; delivery is at least once from here.

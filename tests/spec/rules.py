@@ -132,7 +132,7 @@ RULES = {
         "A task may be late. Either it pins first, and its rows count, or the turn is pinned as empty, and it "
         "gives none.",
         (
-            "spout.planner.settling.finished_batch:CommittedBatch.of",
+            "spout.planner.settling.finished_batch:CommittedBatch.pin_empty",
             "checkpoint.store.batches:BatchStore.create_pins",
         ),
     ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kinesis_trident.checkpoint.model.nodes import Pin, Plan
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import Pin, Plan, SettledNode
 from kinesis_trident.spout.planner.settling.finished_batch import Committed, CommittedBatch
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled
 
@@ -13,8 +15,11 @@ def settled(
     plan: Plan, pins: Mapping[str, Pin] | None = None, now: int = 0, since: Mapping[str, int] | None = None
 ) -> BatchSettled:
     """Return the event of a batch that was settled with these pins."""
-    finished = CommittedBatch(plan, pins or {}, {}, Committed({}), False, (), since or {})
-    return BatchSettled(finished, now, {}, {}, {}, (), leaves_nodes=False)
+    # Each pin is of the batch, whatever plan it names.
+    found = {shard: msgspec.structs.replace(pin, plan=plan.plan) for shard, pin in (pins or {}).items()}
+    finished = CommittedBatch(plan, found, Committed({}), False, since or {}, {})
+    node = SettledNode(txid=plan.txid, plan=plan.plan)
+    return BatchSettled(finished, now, (), node, {}, (), ())
 
 
 def make_pin(

@@ -14,7 +14,6 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode,
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
-from kinesis_trident.spout.planner.settling.shard_events import ShardAfter
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
@@ -233,7 +232,7 @@ class ShardLife:
         )
         return Turn(pin, segments, gone, buried)
 
-    def settle(self, plan: Plan, turn: Turn | None) -> ShardAfter:
+    def settle(self, plan: Plan, turn: Turn | None) -> None:
         """The outcome of a turn, for the code and for the model."""
         before = self.state.safe
         pieces: list[NotDone] = []
@@ -245,18 +244,19 @@ class ShardLife:
         self.r.shuffle(pieces)
         pin = turn.pin if turn else None
         finished = CommittedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, pieces, self.now)
-        settled = settle_shard(self.state, finished, InflightRules(self.policy, self.r, self.max_retrying))
+        rules = InflightRules(self.policy, self.r, self.max_retrying)
+        settled, buried = settle_shard(self.state, finished, rules)
         self.state = ShardState(TRIM_HORIZON, settled.checkpoint, settled.inflight)
         if turn:
             self.learn(turn, failed)
-            self.lettered += sum(letter.count for letter in settled.dead_lettered)
-            assert sum(letter.count for letter in settled.dead_lettered) == len(turn.buried)
+            self.lettered += sum(letter.count for letter in buried)
+            assert sum(letter.count for letter in buried) == len(turn.buried)
+            self.drained = self.drained or turn.pin.closed
         else:
-            assert not settled.dead_lettered
+            assert not buried
+            assert settled.checkpoint is not None
             assert settled.checkpoint.position == plan.positions[SHARD]
-        self.drained = self.drained or settled.drained
         self.check(settled, before)
-        return settled
 
     def before(self, kept: Kept, due: Sequence[Run]) -> str | None:
         """Return what a batch's outcome says of the record before the first one of a segment: of new ones, of a run."""
@@ -304,7 +304,7 @@ class ShardLife:
             last = kept.position
         return last
 
-    def check(self, settled: ShardAfter, before: RecordPosition | None) -> None:
+    def check(self, settled: ShardState, before: RecordPosition | None) -> None:
         state, safe = self.state, self.safe()
         for name, runs in (("waiting", state.waiting), ("dead", state.dead)):
             named = [kept for run in runs for kept in self.members(run, name == "dead")]
@@ -325,6 +325,8 @@ class ShardLife:
             assert state.safe == safe
         bound = len(state.waiting) + len(state.dead) >= self.max_retrying
         assert bool(state.blocked) is bound
+        assert settled.checkpoint is not None
+        assert settled.inflight is not None
         assert settled.checkpoint.txid == settled.inflight.txid == self.txid
         assert settled.checkpoint.read == self.read
         last = self.records[self.read - 1].position if self.read else None

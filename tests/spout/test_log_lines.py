@@ -34,7 +34,9 @@ from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.log_lines import Seldom, configure_logging
 from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.planner.pace import LookTimes
-from kinesis_trident.spout.planner.settling.shard_events import ShardAfter
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settling.finished_batch import Committed
+from kinesis_trident.spout.planner.settling.shard_events import ShardUnit
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.looks import Look
@@ -164,14 +166,13 @@ class Life:
         plan = Plan(txid=txid, plan="p", streams={}, positions={})
         not_done = {A: (NotDone("1", "2", 2, "KeyError: 'x'"),)} if "letters" in facts else {}
         node = CheckpointNode(checkpoint=None, txid=txid, position="TRIM_HORIZON")
-        done = {
-            shard: ShardAfter(
-                node, InflightNode(txid=txid, waiting=(), blocked=why), facts.pop("letters", ())
-            )
+        states = {
+            shard: ShardState(TRIM_HORIZON, node, InflightNode(txid=txid, waiting=(), blocked=why))
             for shard, why in blocked.items()
         }
-        finished = replace(settled(plan).finished, not_done=not_done)
-        event = replace(settled(plan), finished=finished, done=done, **facts)
+        units = [ShardUnit(shard, one, None, facts.pop("letters", ())) for shard, one in states.items()]
+        finished = replace(settled(plan).finished, verdict=Committed(not_done))
+        event = replace(settled(plan), finished=finished, units=units, **facts)
         shards = Shards("parentFirst")
         self.sights = self.log.watch(shards, event, shards, self.sights)
 

@@ -108,7 +108,7 @@ class Life:
         )
         assert plan is not None
         pin, failed = self.read(plan)
-        settled = settle_shard(
+        settled, _ = settle_shard(
             self.state,
             CommittedTurn(plan, SHARD, "orders", pin, failed, self.time.milliseconds()),
             InflightRules(self.policy, self.rng, self.options.max_retrying_records),

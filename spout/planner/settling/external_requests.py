@@ -1,4 +1,4 @@
-"""Changes shards between two batches: acks, fails and replays of other processes, and timeouts. Pure."""
+"""Changes shards: settled batches, and acks, fails and replays of other processes, and timeouts between them. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
 from kinesis_trident.checkpoint.model.replays import are_in_flight, find_replayed
 from kinesis_trident.spout.planner.exhausted import letters_after
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.settlement import InflightRules
-from kinesis_trident.spout.planner.settling.shard_events import Adopted, Requested, ShardUnit, Tally, TimedOut
+from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
+from kinesis_trident.spout.planner.settling.settlement import InflightRules, settle_batch
+from kinesis_trident.spout.planner.settling.shard_events import (
+    Adopted,
+    BatchSettled,
+    Requested,
+    ShardUnit,
+    Tally,
+    TimedOut,
+)
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.open_shard import OpenShard
@@ -31,13 +39,19 @@ _REQUESTS_AT_A_TIME = 1_000
 
 
 def step(
-    shards: Shards, event: Requested | TimedOut | Adopted, rules: InflightRules, layout: Layout, now: int
-) -> Iterator[ShardUnit]:
-    """Yield what an event changes between two batches, in the order in which it is written.
+    shards: Shards,
+    event: CommittedBatch | Requested | TimedOut | Adopted,
+    rules: InflightRules,
+    layout: Layout,
+    now: int,
+) -> Iterator[ShardUnit | BatchSettled]:
+    """Yield what an event changes, in the order in which it is written.
 
     Adopted shards are judged anew: what bounds the blocked ones may be higher than in the last run.
     """
     match event:
+        case CommittedBatch():
+            yield settle_batch(shards, event, rules, layout, now)
         case Requested(asked):
             for shard, some in asked.items():
                 yield from _take_in(shards, shard, some, rules, layout, now)
@@ -52,7 +66,7 @@ def step(
                 changed = letters_after(shards.dead_letters.get(shard), after)
                 what = "records were not acked in time and fail (TIMEOUT)"
                 told = [f"shard {shard}: {late} {what}"]
-                yield ShardUnit(shard, after, changed, Tally(timed_out=late), told=told)
+                yield ShardUnit(shard, after, changed, tally=Tally(timed_out=late), told=told)
         case Adopted():
             for shard, state in shards.states.items():
                 if not state.blocked or state.inflight is None:
@@ -87,6 +101,7 @@ def _take_in(
             shard,
             state,
             changed,
+            (),
             tally,
             [name for name in some if name not in unreadable],
             {f"{folder}/{name}": f"{folder}/{name}: {why}" for name, why in unreadable.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kinesis_trident.checkpoint.errors import BatchMissingError
@@ -227,47 +227,28 @@ class CommittedBatch:
 
     Attributes:
         plan: of it.
-        pins: of its turns, by shard; empty if Spark has left the scan out.
-        not_done: the records that are not done, and those that could not be decoded, by shard.
+        found: the pins of its turns, of any plan, by shard: they are removed with it.
         verdict: on what the outcome and the pins show.
         judged: there is an outcome.
-        pinned: the shards with a pin of any plan, to be removed.
         since: the milliseconds from the end of the settling before to each pin, by the clock of ZooKeeper.
+        empty: the pins of the turns that nobody has processed, still to be written.
     """
 
     plan: Plan
-    pins: Mapping[str, Pin]
-    not_done: Mapping[str, Sequence[NotDone]]
+    found: Mapping[str, Pin]
     verdict: Committed
     judged: bool
-    pinned: tuple[str, ...]
     since: Mapping[str, int]
+    empty: Mapping[str, Pin]
 
     @classmethod
     def of(
-        cls,
-        store: SourceStore,
-        plan: Plan,
-        epoch: int,
-        origin: Origin,
-        *,
-        judged: bool = False,
+        cls, store: SourceStore, plan: Plan, epoch: int, origin: Origin, *, judged: bool = False
     ) -> CommittedBatch:
-        """Read a batch, and pin the turns that nobody has processed as empty, so that a late task yields no rows.
-
-        If a task has pinned a turn in the meantime, that pin is valid.
-
-        Args:
-            store: of the source.
-            plan: of the batch.
-            epoch: of this run.
-            origin: how Spark's checkpoint came to the batch.
-            judged: an outcome is expected.
+        """Read a batch for the run of this epoch; `judged`: an outcome is expected.
 
         Raises:
-            OutcomeMissingError: it is not known what of the batch is done; nothing was changed.
-            StateMissingError: somebody has deleted its plan; nothing was changed.
-            FencedError: a newer run has taken over.
+            OutcomeMissingError: it is not known what of the batch is done.
         """
         found, acks, judging, since = store.batches.read_finished(plan.txid, plan.shards, judging=not judged)
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
@@ -285,27 +266,46 @@ class CommittedBatch:
             for shard in plan.shards
             if shard not in pins or shard in verdict.unread
         }
+        return cls(plan, found, verdict, acks is not None, since, empty)
+
+    def pin_empty(self, store: SourceStore, epoch: int, *, is_stored: bool) -> CommittedBatch:
+        """Pin the turns that nobody has processed as empty, so that a late task yields no rows.
+
+        If a task has pinned a turn in the meantime, that pin is valid. `is_stored`: this run has stored the plan.
+
+        Raises:
+            StateMissingError: somebody has deleted its plan; nothing was changed.
+            FencedError: a newer run has taken over.
+        """
+        made = {shard: pin for shard, pin in self.empty.items() if shard not in self.pins}
         try:
-            found |= store.batches.create_pins(
-                {shard: pin for shard, pin in empty.items() if shard not in pins}, epoch
-            )
-            for shard in verdict.unread:
-                store.batches.replace_pin(shard, empty[shard], epoch)
-                found[shard] = empty[shard]
+            found = {**self.found, **store.batches.create_pins(made, epoch)}
+            for shard in self.verdict.unread:
+                store.batches.replace_pin(shard, self.empty[shard], epoch)
+                found[shard] = self.empty[shard]
         except BatchMissingError:
-            if origin.stored:
-                where = store.layout.batch_of(plan.txid)
+            if is_stored:
+                where = store.layout.batch_of(self.plan.txid)
                 deleted = f"{where} does not exist, which this run has stored"
                 raise store.shards.lost_error(deleted) from None
             # Spark has left the scan out, so the plan was never stored: nobody can pin anything.
             found = {}
-        pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
-        not_done = {**verdict.not_done}
-        for shard, pin in pins.items():
+        return replace(self, found=found, empty={})
+
+    @cached_property
+    def pins(self) -> Mapping[str, Pin]:
+        """Return the pins of its turns, by shard; empty if Spark has left the scan out."""
+        return {shard: pin for shard, pin in self.found.items() if pin.plan == self.plan.plan}
+
+    @cached_property
+    def not_done(self) -> Mapping[str, Sequence[NotDone]]:
+        """Return the records that are not done, and those that could not be decoded, by shard."""
+        found = {**self.verdict.not_done}
+        for shard, pin in self.pins.items():
             if pin.unreadable:
                 # An outcome may name, one by one, records that had no row.
-                not_done[shard] = tuple(Runs.sort(pin.unreadable).union(not_done.get(shard, ())))
-        return cls(plan, pins, not_done, verdict, acks is not None, tuple(found), since)
+                found[shard] = tuple(Runs.sort(pin.unreadable).union(found.get(shard, ())))
+        return found
 
     @cached_property
     def failures(self) -> Mapping[str, Mapping[str, int]]:
@@ -339,16 +339,4 @@ class CommittedBatch:
 
 def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:
     """Return the pin of a turn that did not run: its position and due retries stay for a later batch."""
-    at = plan.positions[shard]
-    return Pin(
-        txid=plan.txid,
-        plan=plan.plan,
-        epoch=epoch,
-        start=at,
-        end=at,
-        last=None,
-        count=0,
-        fresh=0,
-        digest=digest_of(()),
-        xor=0,
-    )
+    return Pin.empty(plan.txid, plan.plan, epoch, plan.positions[shard], digest_of(()))

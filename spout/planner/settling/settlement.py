@@ -18,18 +18,18 @@ from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
     DeadLetterRecord,
-    DeadLettersNode,
     InflightNode,
     NotDone,
     Pin,
     Plan,
+    SettledNode,
 )
 from kinesis_trident.checkpoint.model.row_ids import positions_of
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.planner.exhausted import letters_after
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, KeptShard, ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
-from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardAfter
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardUnit
 from kinesis_trident.spout.planner.shards.lineage import mark_drained
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
@@ -154,7 +154,7 @@ def settle_batch(
         CorruptNodeError: an outcome, a pin and the records in flight do not agree with each other.
     """
     plan, pins, not_done = finished.plan, finished.pins, finished.not_done
-    done: dict[str, ShardAfter] = {}
+    units, states = list[ShardUnit](), dict(shards.states)
     for shard in plan.shards:
         before = shards.of(plan, shard)
         if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
@@ -163,54 +163,58 @@ def settle_batch(
             plan, shard, layout.source_of(shard), pins.get(shard), not_done.get(shard, ()), now
         )
         try:
-            done[shard] = settle_shard(before, turn, rules)
+            states[shard], buried = settle_shard(before, turn, rules)
         except ValueError as error:
             raise misfit_error(layout.pin_of(plan.txid, shard), error) from error
-    letters = dict[str, DeadLettersNode]()
-    for shard, result in done.items():
-        node = shards.dead_letters.get(shard)
-        if result.dead_lettered or node is not None:
+        node, letters = shards.dead_letters.get(shard), None
+        if buried or node is not None:
             with name_in_errors(layout.deadletters_of(shard)):
-                node = letters_after(node, result, result.dead_lettered, rules.target)
-            if node is not None:
-                letters[shard] = node
+                letters = letters_after(node, states[shard], buried, rules.target)
+        units.append(ShardUnit(shard, states[shard], letters, buried))
+    nodes = [state.checkpoint for state in states.values()]
     ended = [shard for shard, pin in pins.items() if pin.closed]
     # A purge removes plans and outcomes of many nodes; pins with positions of records in flight stay.
-    is_known = plan.txid in shards.turns_in_use or any(plan.txid in result.turns for result in done.values())
+    stays = plan.retries or plan.dead or not_done or len(plan.positions) >= _FEW_SHARDS
+    stays = stays or any(plan.txid in state.turns for state in states.values())
     return BatchSettled(
         finished,
         now,
-        done,
-        letters,
+        units,
+        SettledNode(
+            txid=plan.txid,
+            plan=plan.plan,
+            stamped=len(plan.shards),
+            begun=sum([node is not None and node.txid > 0 for node in nodes]),
+        ),
         mark_drained(shards.lineage, ended) if ended else shards.lineage,
         ended,
-        leaves_nodes=bool(plan.retries or plan.dead or not_done or is_known)
-        or len(plan.positions) >= _FEW_SHARDS,
+        () if stays else layout.nodes_of_batch(plan.txid, finished.found, outcome=finished.judged),
     )
 
 
-def settle_shard(state: ShardState, turn: CommittedTurn, rules: InflightRules) -> ShardAfter:
+def settle_shard(
+    state: ShardState, turn: CommittedTurn, rules: InflightRules
+) -> tuple[ShardState, tuple[DeadLetterRecord, ...]]:
     """Settle one shard of a batch; `state` is the shard before it.
+
+    Returns:
+        The shard after it, and its runs that were dead-lettered (or skipped) in the batch.
 
     Raises:
         ValueError: the outcome names records that the turn did not deliver.
     """
     plan, pin = turn.plan, turn.pin
-    is_drained = pin is not None and pin.closed
     if pin is not None and pin.last is not None and _leaves_nothing_in_flight(state, turn, rules):
         node = _checkpoint_after(turn, state.checkpoint, RecordPosition.parse(pin.last))
-        return ShardAfter(node, InflightNode(txid=plan.txid, waiting=(), counted=True), drained=is_drained)
+        idle = InflightNode(txid=plan.txid, waiting=(), counted=True)
+        return ShardState(state.start, node, idle), ()
     open_shard, buried = rules.open_shard_of(state), list[Run]()
     if pin is not None:
         open_shard, buried = settle(open_shard, _facts_of(turn, pin, rules), rules.fates(turn.now))
     kept = rules.keep(open_shard, plan.txid)
-    return ShardAfter(
-        checkpoint=_checkpoint_after(turn, state.checkpoint, open_shard.safe, kept.node.size),
-        inflight=kept.node,
-        dead_lettered=tuple(_letter(run, turn) for run in buried),
-        drained=is_drained,
-        kept=None if kept.node.is_empty else kept,
-    )
+    node = _checkpoint_after(turn, state.checkpoint, open_shard.safe, kept.node.size)
+    left = () if kept.node.is_empty else (kept.records.held.records, kept)
+    return ShardState(state.start, node, kept.node, *left), tuple(_letter(run, turn) for run in buried)
 
 
 def _facts_of(turn: CommittedTurn, pin: Pin, rules: InflightRules) -> TurnFacts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
@@ -14,12 +14,12 @@ from kinesis_trident.checkpoint.model.nodes import (
     DeadLettersNode,
     ExternalNode,
     InflightNode,
+    SettledNode,
 )
-from kinesis_trident.spout.planner.plan import KeptShard, ShardState
+from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
 from kinesis_trident.spout.planner.shards.lineage import Lineage
 from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.tracker.position_keys import Keys
 
 
 class Tally(NamedTuple):
@@ -41,46 +41,55 @@ class Tally(NamedTuple):
         return Tally(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-class ShardAfter(msgspec.Struct, frozen=True, gc=False):
-    """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
+class ShardUnit(msgspec.Struct, frozen=True, gc=False):
+    """A change of one shard: written in one multi, and true and told from then on.
 
-    `kept`: what `inflight` was made of, if there is anything in flight.
+    Attributes:
+        shard: its name.
+        state: the shard after it; None if it was never read.
+        dead_letters: its new ones; None if they have not changed.
+        buried: the runs that were dead-lettered (or skipped) in a batch.
+        tally: the counts of the records that others have acked or failed, or that have timed out.
+        consumed: the names of the requests that it includes; they are removed with it.
+        unreadable: requests that cannot be applied, path to what is wrong; they are put aside before it.
+        told: lines for the log.
+        answer: what people have asked for, and is not done; they look for it among their requests.
     """
 
-    checkpoint: CheckpointNode
-    inflight: InflightNode
-    dead_lettered: tuple[DeadLetterRecord, ...] = ()
-    drained: bool = False
-    kept: KeptShard | None = None
-
-    @property
-    def turns(self) -> Mapping[int, Keys]:
-        """The positions of the rows of the batches that `inflight` names, by txid."""
-        return self.kept.records.held.records if self.kept else {}
+    shard: str
+    state: ShardState | None
+    dead_letters: DeadLettersNode | None = None
+    buried: tuple[DeadLetterRecord, ...] = ()
+    tally: Tally = Tally()
+    consumed: Sequence[str] = ()
+    unreadable: Mapping[str, str] = {}
+    told: Sequence[str] = ()
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSettled:
-    """A batch was settled.
+    """A batch was settled: in all its shards, or in some, and then others are left.
 
     Attributes:
         finished: its nodes.
         now: the time, in epoch milliseconds.
-        done: the shards that it has moved on.
-        dead_letters: those that it has changed, by shard.
-        lineage: after it.
+        units: of the shards that it has moved on, each written with its stamp.
+        settled: the node that is written last, with `lineage`, the shards' after it.
         ended: the shards that were read to their end in it.
-        leaves_nodes: it leaves nodes that a purge removes; otherwise they go with the last multi.
+        leftover: its nodes, which go with the last multi; none if a purge removes them.
+        is_whole: that was answered.
         seconds: that settling took; `operations` and `written`: of this run with ZooKeeper so far.
     """
 
     finished: CommittedBatch
     now: int
-    done: Mapping[str, ShardAfter]
-    dead_letters: Mapping[str, DeadLettersNode]
+    units: Sequence[ShardUnit]
+    settled: SettledNode
     lineage: Lineage
     ended: Sequence[str]
-    leaves_nodes: bool
+    leftover: tuple[str, ...]
+    is_whole: bool = True
     seconds: float = 0.0
     operations: int = 0
     written: int = 0
@@ -88,27 +97,20 @@ class BatchSettled:
     def nodes(self, before: Shards) -> dict[str, tuple[CheckpointNode, InflightNode | None]]:
         """Return the nodes of shards that change; most have nothing in flight, before it and after it."""
         found: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
-        for shard, result in self.done.items():
-            was = before.states[shard].inflight if shard in before.states else None
-            is_idle = result.inflight.is_empty and (was is None or was.is_empty)
-            found[shard] = result.checkpoint, None if is_idle else result.inflight
+        for unit in self.units:
+            shard, state = unit.shard, unit.state
+            if state is not None and state.checkpoint is not None and (node := state.inflight) is not None:
+                was = before.states[shard].inflight if shard in before.states else None
+                is_idle = node.is_empty and (was is None or was.is_empty)
+                found[shard] = state.checkpoint, None if is_idle else node
         return found
 
     def after(self, before: Shards) -> Shards:
         """Return the shards after it."""
-        plan = self.finished.plan
-        states = dict(before.states)
-        for shard, result in self.done.items():
-            start = before.of(plan, shard).start
-            states[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns, result.kept)
-        return replace(
-            before,
-            states=states,
-            lineage=self.lineage,
-            dead_letters={**before.dead_letters, **self.dead_letters},
-            settled=plan.txid,
-            settled_plan=plan.plan,
-        )
+        after, settled = Amended(self.units).after(before), self.settled
+        if not self.is_whole:
+            return after
+        return replace(after, lineage=self.lineage, settled=settled.txid, settled_plan=settled.plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,31 +133,6 @@ class Requested:
 @dataclass(frozen=True, slots=True)
 class TimedOut:
     """Time has passed, in which somebody could ack."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardUnit:
-    """A change of one shard between two batches: written in one multi, and true and told from then on.
-
-    Attributes:
-        shard: its name.
-        state: the shard after it; None if it was never read.
-        dead_letters: its new ones; None if they have not changed.
-        tally: the counts of the records.
-        consumed: the names of the requests that it includes; they are removed with it.
-        unreadable: requests that cannot be applied, path to what is wrong; they are put aside before it.
-        told: lines for the log.
-        answer: what people have asked for, and is not done; they look for it among their requests.
-    """
-
-    shard: str
-    state: ShardState | None
-    dead_letters: DeadLettersNode | None = None
-    tally: Tally = field(default_factory=Tally)
-    consumed: Sequence[str] = ()
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-    told: Sequence[str] = ()
-    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

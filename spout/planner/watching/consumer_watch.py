@@ -37,7 +37,7 @@ class ConsumerWatch:
 
     def watch(self, event: ShardEvent, sights: Sights) -> None:
         """See how the turns of a batch subscribed; `sights`: of before it was settled."""
-        if not isinstance(event, BatchSettled):
+        if not isinstance(event, BatchSettled) or not event.is_whole:
             return
         turns = ((shard, pin.subscribing) for shard, pin in event.finished.pins.items() if pin.subscribing)
         if self._first is None:

@@ -41,20 +41,18 @@ class RunCounter:
 
     def _settle(self, before: Shards, event: BatchSettled) -> None:
         counts, finished = self._counts, event.finished
-        counts.batches += 1
-        for shard, after in event.done.items():
-            pin, node, state = finished.pins.get(shard), after.inflight, before.of(finished.plan, shard)
+        for unit in event.units:
+            shard, after = unit.shard, unit.state or before.of(finished.plan, unit.shard)
+            pin, state = finished.pins.get(shard), before.of(finished.plan, shard)
             fresh, was = pin.fresh if pin is not None else 0, state.held
-            if node.is_empty and not was:
+            if not (after.held or was):
                 # As of most shards. Nothing was dead-lettered: it would have been in flight.
                 counts.acked += fresh
             else:
-                letters = sum(letter.count for letter in after.dead_lettered)
-                dead = sum(run.count for run in node.dead)
-                held = dead + sum(run.count for run in node.waiting) + sum(run.count for run in node.pending)
+                letters = sum(letter.count for letter in unit.buried)
                 # A replay that was asked for brings records back, and never makes these numbers smaller.
-                counts.acked += max(0, was + fresh - held - letters)
-                counts.exhausted += max(0, dead + letters - _count_dead(state))
+                counts.acked += max(0, was + fresh - after.held - letters)
+                counts.exhausted += max(0, _count_dead(after) + letters - _count_dead(state))
                 counts.dead_lettered += letters
             if pin is not None:
                 counts.retried += pin.count - pin.fresh
@@ -65,6 +63,9 @@ class RunCounter:
                     counts.renewals += renewals
             for reason, failed in finished.failures.get(shard, {}).items():
                 add_failure(counts, error_class(reason), failed)
+        if not event.is_whole:
+            return
+        counts.batches += 1
         counts.settle_seconds += event.seconds
         counts.last_settle_seconds = event.seconds
         counts.last_operations = event.operations - counts.operations

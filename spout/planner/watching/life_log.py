@@ -67,16 +67,17 @@ class LifeLog:
     def _log_settled(self, event: BatchSettled, sights: Sights) -> Sights:
         """Tell of a batch: its failures by reason, dead letters, shards that are blocked, free, or ended."""
         self._txid = event.finished.plan.txid
-        for one in event.finished.failures.values():
-            self._failed.update(one)
-        for result in event.done.values():
-            for letter in result.dead_lettered:
+        failures = event.finished.failures
+        for unit in event.units:
+            if unit.shard in failures:
+                self._failed.update(failures[unit.shard])
+            for letter in unit.buried:
                 self._first_dead = self._first_dead or letter.message_id
                 self._dead[letter.reason] += letter.count
         self._tell_failures()
-        blocked = {shard: one.inflight.blocked for shard, one in event.done.items()}
+        blocked = {unit.shard: unit.state.blocked for unit in event.units if unit.state is not None}
         sights = self._tell_blocked(blocked, sights)
-        if event.ended:
+        if event.ended and event.is_whole:
             log.info("%s: read to the end", self._names(event.ended))
         if event.seconds > _SLOW_SETTLE:
             log.warning(

@@ -335,7 +335,7 @@ def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_jus
             before[shard],
             CommittedTurn(plan(), shard, f"orders/{shard}", pins[shard], published.not_done[shard], NOW),
             InflightRules(RetryPolicy(), random.Random(1), 1000),
-        )
+        )[0]
         for shard in (A, B)
     }
     assert {shard: result.checkpoint.checkpoint for shard, result in settled.items()} == {A: "9", B: "2"}

@@ -11,7 +11,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, ExternalNode
 from kinesis_trident.checkpoint.model.replays import (
     LISTED,
     are_in_flight,
@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.model.replays import (
 )
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.settlement import InflightRules
-from kinesis_trident.spout.planner.settling.shard_events import ShardAfter, Tally
+from kinesis_trident.spout.planner.settling.shard_events import Tally
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.open_shard import OpenShard
@@ -272,17 +272,21 @@ def _ask(
 
 
 def letters_of_batch(
-    before: DeadLettersNode | None, result: ShardAfter, txid: int, target: str
+    before: DeadLettersNode | None,
+    after: ShardState,
+    letters: Sequence[DeadLetterRecord],
+    txid: int,
+    target: str,
 ) -> DeadLettersNode | None:
     """Return a shard's dead letters after a batch; None if they have not changed."""
     node = before
     if node is not None and node.replays:
-        node = settle_replays(node, result.inflight, result.turns, result.dead_lettered, txid)
-    if result.dead_lettered:
+        node = settle_replays(node, after.inflight, after.turns, letters, txid)
+    if letters:
         node = DeadLettersNode(
-            count=(node.count if node else 0) + sum(letter.count for letter in result.dead_lettered),
+            count=(node.count if node else 0) + sum(letter.count for letter in letters),
             target=target,
-            last=(*(node.last if node else ()), *result.dead_lettered)[-LISTED:],
+            last=(*(node.last if node else ()), *letters)[-LISTED:],
             replays=node.replays if node else (),
         )
     return node if node is not before else None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import msgspec
 from twins.old_requests import amender as old
 from twins.old_requests.amender import Amender, Amendment
 
@@ -16,6 +17,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.planner import state as state_module
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.external_requests import step
+from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
 from kinesis_trident.spout.planner.settling.settlement import InflightRules
 from kinesis_trident.spout.planner.settling.shard_events import (
     Adopted,
@@ -62,10 +64,12 @@ class Pairs:
             folder = self._layout.external_of(amendment.shard)
             paths = {f"{folder}/{name}": why for name, why in amendment.unreadable.items()}
             refused = f"shard {amendment.shard}: {'; '.join(amendment.refused)}"[:1000]
-            assert replace(unit, consumed=list(unit.consumed), told=list(unit.told)) == ShardUnit(
+            told = msgspec.structs.replace(unit, consumed=list(unit.consumed), told=list(unit.told))
+            assert told == ShardUnit(
                 amendment.shard,
                 amendment.state,
                 amendment.dead_letters,
+                (),
                 amendment.tally,
                 list(amendment.consumed),
                 {path: f"{path}: {why}" for path, why in paths.items()},
@@ -184,6 +188,11 @@ class Shadow:
             self.wrong.append(f"{told} does not tell of {changed}, {tally}")
 
 
+def paired(shards: Shards, event: Any, *rest: Any) -> Iterable[Any]:
+    """Return the units of an event, compared where it comes between two batches."""
+    return step(shards, event, *rest) if isinstance(event, CommittedBatch) else Pairs(shards, event, *rest)
+
+
 @contextmanager
 def shadowed() -> Iterator[Shadow]:
     """Compare all that runs of this process write between two batches."""
@@ -193,7 +202,7 @@ def shadowed() -> Iterator[Shadow]:
         shadow.amend(real, state, units)
 
     with (
-        mock.patch.object(state_module, "step", Pairs),
+        mock.patch.object(state_module, "step", paired),
         mock.patch.object(SourceState, "_amend", watched),
     ):
         yield shadow

@@ -53,7 +53,7 @@ def test_a_turn_that_nobody_has_pinned_is_settled_as_empty_and_gives_no_rows_lat
     first, second = query.run.partitions(query.committed, plan)
     assert numbers(query.task(first)) == [0, 2, 4, 6, 8]
     # As with `limit`: Spark has enough, and commits.
-    finished = CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    finished = finish(query, plan)
     assert {shard: pin.count for shard, pin in finished.pins.items()} == {A: 5, B: 0}
     # The batch is not settled yet, and a task that was cancelled wakes up.
     assert query.task(second) == []
@@ -78,7 +78,7 @@ def test_a_pin_that_was_deleted_stops_a_batch_of_which_none_failed(
     pin = query.store.layout.pin_of(plan.txid, A)
     query.store.client.delete(pin)
     with pytest.raises(OutcomeMissingError, match=rf"{pin} does not exist, and somebody has deleted a pin"):
-        CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
+        finish(query, plan)
 
 
 def test_parts_of_a_large_pin_that_a_newer_run_marks_are_no_deleted_pin(
@@ -92,7 +92,7 @@ def test_parts_of_a_large_pin_that_a_newer_run_marks_are_no_deleted_pin(
     pin = pins.get_pins(plan.txid, [A])[A]
     pins.replace_pin(A, replace(pin, positions=("x" * 600_000,), epoch=0), query.run.epoch)
     pins.adopt_pin(plan.txid, A, plan.plan, query.run.epoch)
-    finished = CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    finished = finish(query, plan)
     assert finished.pins[B].count == 0
 
 
@@ -110,7 +110,7 @@ def test_a_turn_whose_rows_nobody_took_is_read_anew(lives: Lives, kinesis: Memor
     kinesis.put(A, b"10")
     assert numbers(query.task(first)) == [0, 2, 4, 6, 8, 10]
     release()
-    finished = CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    finished = finish(query, plan)
     assert {shard: pin.count for shard, pin in finished.pins.items()} == {A: 0, B: 0}
 
 
@@ -127,7 +127,7 @@ def test_a_turn_pinned_while_its_batch_is_settled_counts(lives: Lives, kinesis: 
         return seen
 
     query.store.batches.read_finished = read_finished  # type: ignore[method-assign]
-    settled = CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    settled = finish(query, plan)
     assert {shard: pin.count for shard, pin in settled.pins.items()} == {A: 5, B: 5}
 
 
@@ -135,9 +135,15 @@ def test_nothing_is_pinned_of_a_plan_that_was_never_stored(lives: Lives, kinesis
     query = lives.begin(kinesis)
     plan = query.planned()
     # Spark has left the scan out: it never asks for the partitions.
-    assert CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True)).pins == {}
+    assert finish(query, plan).pins == {}
     query.commit()
     assert numbers(query.batch()) == list(range(10))
+
+
+def finish(query: Query, plan: Plan) -> CommittedBatch:
+    """Read a batch that this run has planned, and pin what nobody has processed."""
+    store, epoch = query.store, query.run.epoch
+    return CommittedBatch.of(store, plan, epoch, Origin(ours=True)).pin_empty(store, epoch, is_stored=False)
 
 
 def judged(query: Query, *failing: int) -> None:
@@ -242,7 +248,7 @@ def test_a_batch_of_a_judging_run_without_an_outcome_stops_it(lives: Lives, kine
     query.rows()
     query.commit()
     with pytest.raises(OutcomeMissingError, match="none counts as done"):
-        CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
+        finish(query, plan)
     with pytest.raises(CheckpointMismatchError):
         query.plan()
     assert query.run.settled == 1
@@ -326,7 +332,7 @@ def test_failures_are_counted_by_shard_and_reason_and_what_bolts_hold_has_not_fa
         "b": (NotDone("1", "1", 1, "HELD_ANEW (bolt join)"),),
     }
     plan = Plan(txid=1, plan="p", streams={}, positions={})
-    assert CommittedBatch(plan, {}, pieces, Committed(pieces), True, (), {}).failures == {
+    assert CommittedBatch(plan, {}, Committed(pieces), True, {}, {}).failures == {
         "a": Counter({"no": 4}),
         "b": Counter(),
     }

@@ -19,7 +19,6 @@ from kinesis_trident.checkpoint.model.nodes import InflightNode, Pin
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
-from kinesis_trident.spout.planner.settling.shard_events import ShardAfter
 from kinesis_trident.spout.positions import After
 from kinesis_trident.spout.reader.rows import ANCHORS, Segment, TurnRows
 from kinesis_trident.tracker.acker import Acker, TreeOutcome
@@ -103,10 +102,10 @@ class DrawnTurn:
             unreadable=self.rows.find_unreadable(),
         )
 
-    def settle(self, pin: Pin) -> ShardAfter:
+    def settle(self, pin: Pin) -> ShardState:
         rules = InflightRules(RetryPolicy(), random.Random(1), 1_000, timeout=30_000)
         turn = CommittedTurn(self.plan, SHARD, f"{STREAM}/{SHARD}", pin, pin.unreadable, NOW)
-        return settle_shard(self.state, turn, rules)
+        return settle_shard(self.state, turn, rules)[0]
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -169,9 +168,9 @@ def open_rows(shard: OpenShard, rows: Iterable[RecordPosition]) -> set[RecordPos
     return {at for at in rows if at in waits or any(begin_of(run) <= at <= run.last_position for run in runs)}
 
 
-def delivered(after: ShardAfter) -> int:
+def delivered(after: ShardState) -> int:
     """The number of records that wait for their acks."""
-    return sum(run.count for run in after.inflight.pending)
+    return sum(run.count for run in after.pending)
 
 
 def edges_of(rows: pa.RecordBatch) -> list[int]:

@@ -23,7 +23,6 @@ from kinesis_trident.spout.planner.settling.shard_events import (
     Adopted,
     Amended,
     Requested,
-    ShardAfter,
     TimedOut,
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
@@ -125,6 +124,6 @@ def test_the_dead_letters_of_a_batch_are_counted_and_marked_as_before(
     keys = merge_keys([keys_of_texts([text(row) for row in marked])])
     node = None if is_new else mark_asked(DeadLettersNode(count=count, target="old"), keys, NOW)
     kept = KeptShard(state.inflight, RULES.open_shard_of(state).stored(state.waiting, state.dead))
-    result = ShardAfter(state.checkpoint, state.inflight, tuple(letters), kept=kept)
-    expected = old.letters_of_batch(node, result, state.inflight.txid, "new")
-    assert letters_after(node, result, letters, "new") == expected
+    after = ShardState(state.start, state.checkpoint, state.inflight, kept.records.held.records, kept)
+    expected = old.letters_of_batch(node, after, letters, state.inflight.txid, "new")
+    assert letters_after(node, after, letters, "new") == expected

@@ -13,6 +13,7 @@ from thorough import examples
 
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
+    DeadLetterRecord,
     InflightNode,
     NotDone,
     Pin,
@@ -23,7 +24,6 @@ from kinesis_trident.checkpoint.model.standing import find_standing
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settling.finished_batch import empty_turn
 from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
-from kinesis_trident.spout.planner.settling.shard_events import ShardAfter
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
@@ -99,7 +99,7 @@ class Batches:
         self.state = ShardState(TRIM_HORIZON)
         self.txid = 0
         self.now = NOW
-        self.last: ShardAfter | None = None
+        self.buried: tuple[DeadLetterRecord, ...] = ()
 
     def plan(self, *, read: bool = True) -> Plan:
         standing = find_standing(ShardLineage(), self.state.inflight, is_read=True, waits=False)
@@ -116,11 +116,10 @@ class Batches:
         self.txid += 1
         return plan
 
-    def settle(self, plan: Plan, pin: Pin | None, *failed: NotDone) -> ShardAfter:
+    def settle(self, plan: Plan, pin: Pin | None, *failed: NotDone) -> ShardState:
         turn = CommittedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, failed, self.now)
-        settled = settle_shard(
-            self.state, turn, InflightRules(self.policy, random.Random(1), self.max_retrying)
-        )
+        rules = InflightRules(self.policy, random.Random(1), self.max_retrying)
+        settled, self.buried = settle_shard(self.state, turn, rules)
         self.state = ShardState(TRIM_HORIZON, settled.checkpoint, settled.inflight)
         self.now += 1_000
         return settled
@@ -166,7 +165,7 @@ def test_a_poison_record_at_the_head_holds_only_the_checkpoint(limit: int, deliv
     settled = batches.settle(plan, pin_of(plan, served=(1,), through="10"))
     assert settled.checkpoint.checkpoint == "15"
     assert settled.inflight.dead == ()
-    (letter,) = settled.dead_lettered
+    (letter,) = batches.buried
     assert (letter.message_id, letter.attempts, letter.count) == (f"{STREAM}/{SHARD}:10", deliveries, 1)
     assert letter.reason == "ValueError: bad"
 
@@ -222,7 +221,7 @@ def test_a_turn_settles_though_a_replay_lost_records_that_its_outcome_names(fres
     plan = batches.plan(read=False)
     settled = batches.settle(plan, pin_of(plan, served=(0,), missing=(0,), through="13"))
     assert settled.checkpoint.checkpoint == "15"
-    assert sum(letter.count for letter in settled.dead_lettered) == 4
+    assert sum(letter.count for letter in batches.buried) == 4
 
 
 def test_a_turn_whose_records_are_all_lost_settles() -> None:
@@ -252,10 +251,10 @@ def test_a_dead_run_served_in_part_names_what_was_written_and_one_not_found_yet_
     batches.settle(plan, pin_of(plan, last=20, fresh=11), NotDone("12", "17", 6, "A", "11"))
     plan = batches.plan(read=False)
     settled = batches.settle(plan, pin_of(plan, served=(0,), through="11"))
-    assert settled.dead_lettered == ()
+    assert batches.buried == ()
     plan = batches.plan(read=False)
     settled = batches.settle(plan, pin_of(plan, served=(3,), through="14"))
-    (letter,) = settled.dead_lettered
+    (letter,) = batches.buried
     assert (letter.message_id, letter.count) == (f"{STREAM}/{SHARD}:12..14", 3)
     assert settled.checkpoint.checkpoint == "14"
     assert [(run.count, run.prev, run.last) for run in settled.inflight.dead] == [(3, "14", "17")]
@@ -296,7 +295,6 @@ def test_a_closed_shard_ends_after_its_last_record(start: object, last: int | No
     batches.state = replace(batches.state, start=start)  # type: ignore[arg-type]
     plan = batches.plan()
     settled = batches.settle(plan, pin_of(plan, last=last, fresh=1 if last else 0, closed=True))
-    assert settled.drained
     assert settled.checkpoint.position == str(end)
     assert settled.checkpoint.checkpoint == (end.record.sequence if end.record else None)
 
