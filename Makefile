@@ -41,7 +41,7 @@ COUNT ?= 200
 MINUTES ?= 1
 export TRACE
 
-.PHONY: help demo test announce long chaos faults night containers model mutants lint docs bench bench-check bench-quick bench-load bench-peers release archive java servers spark clean
+.PHONY: help demo test announce long chaos faults night containers model mutants lint docs bench bench-check bench-history bench-quick bench-load bench-peers release archive java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -60,6 +60,7 @@ help:
 	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks/figures.md"
 	@echo "make bench-check   measures the figures of docs/benchmarks/figures.md that are counted once more, and fails where one is another"
+	@echo "make bench-history how near the bounded figures of docs/benchmarks/figures.md came to their bounds, from git: build/history.svg"
 	@echo "make bench-quick   measures what a call of Kinesis costs against boto3, and fails where a bound is missed"
 	@echo "make bench-load    watches memory, files, ZooKeeper and Spark's checkpoint under load: an hour, and ten minutes of 1,000 shards"
 	@echo "make bench-peers   measures other readers of Kinesis beside this one, each in its own environment in build/peers"
@@ -136,6 +137,10 @@ bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 # Bytes, operations and calls are the same on any machine.
 bench-check: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(COUNTING); do $(BIN)/python -m "$$benchmark" --compare $(ARGS); done
+
+# From git; it measures nothing.
+bench-history: $(VENV)/.ready-bench
+	@$(BIN)/python -m benchmarks.history
 
 # Ratios alone, with bounds that a change may not miss.
 bench-quick: $(VENV)/.ready-bench

@@ -17,6 +17,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from benchmarks.history import declines, history_of, pages_of
 from benchmarks.provenance import outdated_sections
 from release import archives, changelog, public_names, sbom
 from release.changelog import ReleaseError
@@ -94,6 +95,8 @@ def check_ready(project: dict[str, Any], *, tag: str | None, rehearsal: bool) ->
         if not rehearsal:
             raise ReleaseError(msg)
         say(msg)
+    for line in declines(history_of(pages_of())):
+        say(f"a figure of docs/benchmarks.md declines: {line}")
 
 
 def check_names(said: str, version: str) -> None:
