@@ -1,4 +1,4 @@
-"""How near the bounded figures of docs/benchmarks/figures.md came to their bounds, at each commit that measured them anew.
+"""How near the bounded figures of the page came to their bounds, at each commit that measured them anew.
 
     python -m benchmarks.history
 
