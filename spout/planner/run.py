@@ -199,7 +199,7 @@ class SourceRun:
             self._state = SourceState(options, store, self._streams, epoch, around)
             self._state.load()
             self._close_left_homes(epoch)
-            self._state.sights = self._state.keeper.check_retention(self._state.shards, self._state.sights)
+            self._state.sights = self._state.lister.check_retention(self._state.shards, self._state.sights)
             past = store.epochs.past()
             # What was read while a newer run moved it on does not belong together.
             store.epochs.check_epoch(epoch)

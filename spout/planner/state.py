@@ -6,7 +6,7 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -22,26 +22,23 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.offsets import adopt_nodes
 from kinesis_trident.spout.planner.pace import LookTimes
-from kinesis_trident.spout.planner.settling.external_requests import step
+from kinesis_trident.spout.planner.settling.external_requests import Event, step
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch, Origin
 from kinesis_trident.spout.planner.settling.settlement import InflightRules
 from kinesis_trident.spout.planner.settling.shard_events import (
-    Adopted,
     Amended,
     BatchSettled,
-    Listed,
-    Looked,
+    HomeUnit,
     Requested,
     ShardEvent,
     ShardUnit,
     TimedOut,
     Watcher,
 )
-from kinesis_trident.spout.planner.shards.filling import fill_state
 from kinesis_trident.spout.planner.shards.lineage import add_left_out, parents_of
-from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
+from kinesis_trident.spout.planner.shards.lister import ShardLister
 from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.spout.planner.shards.stored_shards import Forgetting, load_shards, note_tips
+from kinesis_trident.spout.planner.shards.stored_shards import load_shards
 from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.planner.watching.consumer_watch import ConsumerWatch
@@ -77,7 +74,7 @@ class SourceState:
         shards: the value; nobody else replaces it.
         sights: what the run saw of them; whoever sees something replaces it.
         streams: those that are read now.
-        keeper: keeps the lineage.
+        lister: asks for the shards.
         losses: the data losses of the run.
         life: what is told of the shards in the log.
         counter: counts what became of the records of the run.
@@ -114,7 +111,7 @@ class SourceState:
         self.counter = RunCounter()
         self.consumers = ConsumerWatch()
         self.watchers: list[Watcher] = [self.counter.watch]
-        self.keeper = LineageKeeper(options, store, streams, epoch, self.losses)
+        self.lister = ShardLister(options, store, streams, epoch, self.losses)
 
     def _become(self, event: ShardEvent, after: Shards) -> None:
         before, self.shards, self._drawn = self.shards, after, None
@@ -130,27 +127,17 @@ class SourceState:
         settled, known = store.batches.settled(), store.shards.lineage()
         store.shards.check_lineage(settled, known, store.streams.get() if self._layout.several else None)
         self.settled_at = self._now()
-        lineage = self.keeper.load(known)
         loaded = load_shards(
             store,
-            lineage,
+            self.shards.ordering,
+            self.lister.load(known),
             settled,
             now=self.settled_at,
             longest_delay=self._rules.policy.backoff.cap_ms + DUE_GRAIN_MS,
             timeout=self._rules.timeout or 0,
         )
-        self._forgetting = Forgetting(store, self.epoch, loaded.unlisted)
-        after = replace(
-            self.shards,
-            states=loaded.shards,
-            lineage=lineage,
-            dead_letters=loaded.dead_letters,
-            parked=frozenset(shard for shard in loaded.shards if self.streams.info_of(shard) is None),
-        )
-        if settled is not None:
-            after = replace(after, settled=settled.txid, settled_plan=settled.plan)
-        self._become(Adopted(), after)
-        self._amend(step(self.shards, Adopted(), self._rules, self._layout, self.settled_at))
+        unread = frozenset(shard for shard in loaded.states if self.streams.info_of(shard) is None)
+        self._take(replace(loaded, parked=unread), self.settled_at)
 
     def copy(self) -> BackupNode:
         """Return a copy of the nodes of all shards, as `ChangeStore.keep` stores it."""
@@ -173,38 +160,19 @@ class SourceState:
         Raises:
             DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
         """
-        before, keeper, unread = self.shards, self.keeper, self._forgetting.unread
-        lineage = keeper.list_all(before, self.sights, unread) if everything else keeper.list_new(before)
-        new = sorted(lineage.keys() - before.states.keys())
-        states = {shard: self._forgetting.begin(shard, lineage[shard]) for shard in new}
-        after = replace(before, states={**before.states, **states}, lineage=lineage)
-        if everything:
-            after = self._forgetting.forget(after)
-        if after != before:
-            self._become(Listed(), after)
-        self._amend(self._fill())
-
-    def _fill(self) -> Iterator[ShardUnit]:
-        """Fill stored sequence numbers up as the service writes them: an older release has left its zeros out."""
-        for shard, state in self.shards.active.items():
-            digits = self.streams.digits.get(self._layout.key_of(shard).stream, 0)
-            filled = fill_state(state, digits) if digits else state
-            if filled is not state:
-                what = (
-                    "its positions were stored without the zeros in front that this service writes, and are"
-                )
-                yield ShardUnit(shard, filled, told=[f"shard {shard}: {what} filled up to {digits} digits"])
+        self._take(self.lister.list_shards(self.shards, everything=everything), self._now())
 
     def note_at_tip(self, sights: Sights) -> None:
         """Record that idle shards were seen at their tips; in ZooKeeper only now and then.
 
         Otherwise a shard that is idle for longer than the retention would look as if unread records had expired.
         """
-        seen, noted = note_tips(self._store, self.epoch, self.shards, sights)
-        changed = {s: msgspec.structs.replace(self.sights.of(s), noted=at) for s, at in noted.items()}
+        units = self._take(sights, self._now())
+        noted = {unit.shard: sights.look_of(unit.shard) for unit in units if unit.writes == "checkpoint"}
+        changed = {
+            s: msgspec.structs.replace(self.sights.of(s), noted=one.at) for s, one in noted.items() if one
+        }
         self.sights = self.sights.put(changed)
-        if seen:
-            self._become(Looked(), replace(self.shards, states={**self.shards.states, **seen}))
 
     def take_in_requests(self, now: int) -> None:
         """Take in what other processes ask for: replays, acks and fails."""
@@ -212,7 +180,8 @@ class SourceState:
             found = self._store.external.read()
             self._put_aside(found.unreadable)
             try:
-                return self._amend(step(self.shards, Requested(found.asked), self._rules, self._layout, now))
+                self._take(Requested(found.asked), now)
+                break
             except Refused as refused:
                 # Somebody has withdrawn a request after we have read it.
                 if not refused.op.path.startswith(f"{self._store.external.folder}/"):
@@ -220,23 +189,31 @@ class SourceState:
 
     def time_out(self, now: int) -> None:
         """Fail the records of the streams read now that nobody has acked in time."""
-        self._amend(step(self.shards, TimedOut(), self._rules, self._layout, now))
+        self._take(TimedOut(), now)
 
-    def _amend(self, units: Iterable[ShardUnit | BatchSettled]) -> None:
-        """Write units, one by one; those that are written count and are told, also if another one fails."""
+    def _take(self, event: Event, now: int) -> list[ShardUnit]:
+        """Write the units of an event one by one: what is written counts and is told, also if another one fails.
+
+        Returns the units of single shards.
+        """
         written: list[ShardUnit] = []
         try:
-            for unit in units:
+            for unit in step(self.shards, event, self._rules, self._layout, now):
+                if isinstance(unit, HomeUnit):
+                    self._write_home(unit)
+                    self._become(unit, unit.after)
+                    continue
                 assert isinstance(unit, ShardUnit)
                 self._put_aside(unit.unreadable)
-                self._store.shards.amend(
-                    unit.shard,
-                    self.epoch,
-                    checkpoint=unit.state.checkpoint if unit.state else None,
-                    inflight=unit.state.inflight if unit.state else None,
-                    dead_letters=unit.dead_letters,
-                    consumed=unit.consumed,
-                )
+                if unit.writes != "nothing":
+                    self._store.shards.amend(
+                        unit.shard,
+                        self.epoch,
+                        checkpoint=unit.state.checkpoint if unit.state else None,
+                        inflight=unit.state.inflight if unit.state and unit.writes == "all" else None,
+                        dead_letters=unit.dead_letters,
+                        consumed=unit.consumed,
+                    )
                 written.append(unit)
                 for line in unit.told:
                     log.warning("%s", line)
@@ -244,7 +221,18 @@ class SourceState:
                     self._answer(unit.answer)
         finally:
             if any(unit.state is not None for unit in written):
-                self._become(event := Amended(written), event.after(self.shards))
+                self._become(amended := Amended(written), amended.after(self.shards))
+        return written
+
+    def _write_home(self, unit: HomeUnit) -> None:
+        if unit.lineage is not None:
+            self.lister.report_gone(self.shards, unit.after, self.sights)
+            self._store.shards.put_lineage(unit.lineage, self.epoch)
+        if unit.settled is not None:
+            self._store.shards.settle({}, {}, None, unit.settled, self.epoch)
+        if unit.gone:
+            self._store.shards.forget(unit.gone, unit.dead_letters, self.epoch)
+            log.info("forgot %d shards past retention: %s", len(unit.gone), ", ".join(unit.gone))
 
     def _answer(self, what: str) -> None:
         """Note what is not done among the requests of people, who look there; nothing depends on it."""
@@ -332,7 +320,7 @@ class SourceState:
 
         Positions are those that the offset's batch started from; its retries and the waiting runs are not done.
         """
-        lineage = self.keeper.adopt(self.shards.lineage, plan.streams, {**plan.positions, **plan.resume})
+        lineage = self.lister.adopt(self.shards.lineage, plan.streams, {**plan.positions, **plan.resume})
         # The offset leaves out shards that were done: what an older copy of ZooKeeper says of them does not count.
         whole = add_left_out(plan.positions, parents_of(lineage))
         updates = adopt_nodes(msgspec.structs.replace(plan, positions=whole), self.shards.states, settled)
@@ -347,10 +335,6 @@ class SourceState:
 
     def leave_out(self, txid: int, mark: str) -> None:
         """Count the txids up to this one as settled, with nothing done; `mark`: of the plan that counts as the last."""
-        settled = SettledNode(
-            txid=txid,
-            plan=mark or mark_of(self.epoch, self._now(), self._layout.digest, self._rng.getrandbits(96)),
-        )
-        self._store.shards.settle({}, {}, None, settled, self.epoch)
+        plan = mark or mark_of(self.epoch, self._now(), self._layout.digest, self._rng.getrandbits(96))
+        self._take(SettledNode(txid=txid, plan=plan), self._now())
         self.settled_at = self._now()
-        self._become(Adopted(), replace(self.shards, settled=txid, settled_plan=settled.plan))

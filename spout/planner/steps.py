@@ -223,7 +223,7 @@ class PlanningSteps:
                 closed=shard in closed,
                 used=state.sights.of(shard).budget.report_usage(now),
                 cursor=cursors.get(shard),
-                known_until=state.keeper.find_known_until(shard, state.shards, state.sights),
+                known_until=state.lister.find_known_until(shard, state.shards, state.sights),
                 is_held=state.sights.of(shard).is_held(self._around.now()),
             )
             for index, shard in enumerate(plan.shards)
@@ -288,7 +288,7 @@ class PlanningSteps:
             listing_all = around.steady() + ALL_EVERY * around.rng.uniform(1.0, 1.2)
         self.course = replace(self.course, is_current=True, listing_all=listing_all)
         state.note_at_tip(state.sights)
-        state.sights = state.keeper.check_retention(state.shards, state.sights)
+        state.sights = state.lister.check_retention(state.shards, state.sights)
 
     def _check_retention(self) -> bool:
         """Check what has expired, by what was known before the looks of this round; return whether that could be done.
@@ -299,7 +299,7 @@ class PlanningSteps:
         state.note_at_tip(before)
         known, sights = self._describe(0), state.sights
         state.sights = (
-            state.keeper.check_retention(state.shards, sights) if known else sights.forget_looks(before)
+            state.lister.check_retention(state.shards, sights) if known else sights.forget_looks(before)
         )
         return known
 

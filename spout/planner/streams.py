@@ -66,9 +66,7 @@ class Streams:
 
     def is_recreated(self, shard: str) -> bool:
         """Return whether a shard belongs to a deleted stream whose name another stream has now."""
-        key = self._layout.key_of(shard)
-        info = self.infos.get(key.stream)
-        return info is not None and info.created != key.created
+        return self._layout.key_of(shard).stream in self.infos and self.info_of(shard) is None
 
     def describe_again(self, states: Mapping[str, ShardState], now: float) -> None:
         """Update retention and time; `states`: of the shards that are read, by name; `now`: as `described`.

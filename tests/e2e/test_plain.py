@@ -193,7 +193,7 @@ def test_latest_takes_what_comes_after_the_first_start(stage: Stage) -> None:
 
 @pytest.mark.long
 def test_a_time_to_start_at(stage: Stage) -> None:
-    """Spark does not see where reading starts; tests/spout/planner/shards/test_lineage_keeper.py says where."""
+    """Spark does not see where reading starts; tests/spout/planner/shards/test_lister.py says where."""
     stage.put(["before"])
     later_than(stage, time.time())
     moment = datetime.now(UTC)

@@ -19,7 +19,6 @@ from kinesis_trident.spout.planner.shards.lineage import (
     add_new_shards,
     find_readable,
     mark_drained,
-    merge_listing,
     start_lineage,
 )
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position, parse_position
@@ -40,7 +39,9 @@ class Reader:
         self.batches = 0
 
     def list_shards(self) -> None:
-        self.lineage = merge_listing(self.lineage, self.kinesis.list_shards("orders"))
+        listed = self.kinesis.list_shards("orders")
+        found = add_new_shards(self.lineage, listed)
+        self.lineage = {shard.id: found[shard.id] for shard in listed if shard.id in found}
 
     def list_new(self, *, filters: bool) -> None:
         """As far as the server has filters: else it lists everything."""

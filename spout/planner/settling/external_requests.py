@@ -10,21 +10,23 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
+from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, SettledNode
 from kinesis_trident.checkpoint.model.replays import are_in_flight, find_replayed
 from kinesis_trident.spout.planner.exhausted import letters_after
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
+from kinesis_trident.spout.planner.settling.listing import Listed, take_in_listing, take_in_tips
 from kinesis_trident.spout.planner.settling.settlement import InflightRules, settle_batch
 from kinesis_trident.spout.planner.settling.shard_events import (
-    Adopted,
     BatchSettled,
+    HomeUnit,
     Requested,
     ShardUnit,
     Tally,
     TimedOut,
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import Keys, concatenate, find, keys_of_texts, merge_keys, unpack
@@ -34,47 +36,58 @@ from kinesis_trident.tracker.requests import bury, cancel, replay
 Asked = Mapping[str, ExternalNode]
 """Requests by name, in the order of their answers."""
 
+Event = CommittedBatch | Requested | TimedOut | Listed | Sights | Shards | SettledNode
+"""A batch; requests; time that has passed; a listing; what looks have seen of idle shards; all shards, as they were
+read from ZooKeeper; or up to which txid batches count as settled, with nothing done."""
+
 _REQUESTS_AT_A_TIME = 1_000
 """The number of other processes' nodes that one multi applies and removes; more would not fit."""
 
 
 def step(
-    shards: Shards,
-    event: CommittedBatch | Requested | TimedOut | Adopted,
-    rules: InflightRules,
-    layout: Layout,
-    now: int,
-) -> Iterator[ShardUnit | BatchSettled]:
+    shards: Shards, event: Event, rules: InflightRules, layout: Layout, now: int
+) -> Iterator[HomeUnit | ShardUnit | BatchSettled]:
     """Yield what an event changes, in the order in which it is written.
 
-    Adopted shards are judged anew: what bounds the blocked ones may be higher than in the last run.
+    Shards that were read are judged anew: what bounds the blocked ones may be higher than in the last run.
     """
     match event:
         case CommittedBatch():
             yield settle_batch(shards, event, rules, layout, now)
+        case Listed():
+            yield from take_in_listing(shards, event, layout)
+        case Sights():
+            yield from take_in_tips(shards, event)
+        case SettledNode(txid=txid, plan=plan):
+            yield HomeUnit(replace(shards, settled=txid, settled_plan=plan), settled=event)
         case Requested(asked):
             for shard, some in asked.items():
                 yield from _take_in(shards, shard, some, rules, layout, now)
         case TimedOut():
-            for shard, state in shards.active.items():
-                if not any(run.due <= now for run in state.pending):
-                    continue
-                with name_in_errors(layout.inflight_of(shard)):
-                    before = rules.open_shard_of(state)
-                open_shard, late = before.time_out(now, rules.fates(now))
-                after = _state_after(state, open_shard, rules)
-                changed = letters_after(shards.dead_letters.get(shard), after)
-                what = "records were not acked in time and fail (TIMEOUT)"
-                told = [f"shard {shard}: {late} {what}"]
-                yield ShardUnit(shard, after, changed, tally=Tally(timed_out=late), told=told)
-        case Adopted():
-            for shard, state in shards.states.items():
+            yield from _time_out(shards, rules, layout, now)
+        case Shards():
+            yield HomeUnit(event)
+            for shard, state in event.states.items():
                 if not state.blocked or state.inflight is None:
                     continue
                 blocked = rules.explain_block(len(state.dead) + len(state.waiting), state.held)
                 if blocked != state.blocked:
                     inflight = msgspec.structs.replace(state.inflight, blocked=blocked)
                     yield ShardUnit(shard, replace(state, inflight=inflight))
+
+
+def _time_out(shards: Shards, rules: InflightRules, layout: Layout, now: int) -> Iterator[ShardUnit]:
+    for shard, state in shards.active.items():
+        if not any(run.due <= now for run in state.pending):
+            continue
+        with name_in_errors(layout.inflight_of(shard)):
+            before = rules.open_shard_of(state)
+        open_shard, late = before.time_out(now, rules.fates(now))
+        after = _state_after(state, open_shard, rules)
+        changed = letters_after(shards.dead_letters.get(shard), after)
+        what = "records were not acked in time and fail (TIMEOUT)"
+        told = [f"shard {shard}: {late} {what}"]
+        yield ShardUnit(shard, after, changed, tally=Tally(timed_out=late), told=told)
 
 
 def _take_in(

@@ -171,7 +171,8 @@ def settle_batch(
             with name_in_errors(layout.deadletters_of(shard)):
                 letters = letters_after(node, states[shard], buried, rules.target)
         units.append(ShardUnit(shard, states[shard], letters, buried))
-    nodes = [state.checkpoint for state in states.values()]
+    # Those of missed shards are there, too.
+    nodes = [state.checkpoint for state in {**shards.missed, **states}.values()]
     ended = [shard for shard, pin in pins.items() if pin.closed]
     # A purge removes plans and outcomes of many nodes; pins with positions of records in flight stay.
     stays = plan.retries or plan.dead or not_done or len(plan.positions) >= _FEW_SHARDS

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ExternalNode,
     InflightNode,
     SettledNode,
+    ShardsNode,
 )
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
@@ -53,6 +54,7 @@ class ShardUnit(msgspec.Struct, frozen=True, gc=False):
         consumed: the names of the requests that it includes; they are removed with it.
         unreadable: requests that cannot be applied, path to what is wrong; they are put aside before it.
         told: lines for the log.
+        writes: which of its nodes it writes.
         answer: what people have asked for, and is not done; they look for it among their requests.
     """
 
@@ -65,6 +67,7 @@ class ShardUnit(msgspec.Struct, frozen=True, gc=False):
     unreadable: Mapping[str, str] = {}
     told: Sequence[str] = ()
     answer: str = ""
+    writes: Literal["all", "checkpoint", "nothing"] = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +117,6 @@ class BatchSettled:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """The shards were listed, and others than before are there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """Idle shards were seen at their tips."""
-
-
-@dataclass(frozen=True, slots=True)
 class Requested:
     """Other processes have asked for replays, acks and fails, by shard and name."""
 
@@ -133,6 +126,25 @@ class Requested:
 @dataclass(frozen=True, slots=True)
 class TimedOut:
     """Time has passed, in which somebody could ack."""
+
+
+@dataclass(frozen=True, slots=True)
+class HomeUnit:
+    """A change of which shards there are, or of what is settled: written in one multi, and true and told from then on.
+
+    Those of an event come before the changes of single shards.
+
+    Attributes:
+        after: the shards after it.
+        lineage, settled: the nodes that it writes; None for none.
+        gone: the shards whose nodes it removes; their dead letters are counted on in `dead_letters`.
+    """
+
+    after: Shards
+    lineage: ShardsNode | None = None
+    settled: SettledNode | None = None
+    gone: Sequence[str] = ()
+    dead_letters: Mapping[str, DeadLettersNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +162,7 @@ class Amended:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Adopted:
-    """The shards are as ZooKeeper has them now, or batches up to the settled txid were left out."""
-
-
-ShardEvent = BatchSettled | Listed | Looked | Amended | Adopted
+ShardEvent = BatchSettled | HomeUnit | Amended
 
 Watcher = Callable[[Shards, ShardEvent, Shards], None]
 """Is told of each change: the shards before it, the event, and the shards after it."""

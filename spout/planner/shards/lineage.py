@@ -22,39 +22,35 @@ Lineage = Mapping[str, ShardLineage]
 
 
 def start_lineage(
-    listed: Sequence[Shard], start: Position | Mapping[str, Position]
+    listed: Sequence[Shard], start: Position | Mapping[str, Position], now: int = 0
 ) -> dict[str, ShardLineage]:
-    """Return the lineage at the very first start: shards start where the user asked, all alike or each by its id."""
+    """Return the lineage at the very first start: shards start where the user asked, all alike or each by its id.
+
+    `now`: by the server's clock in epoch milliseconds, here and below.
+    """
     starts = start if isinstance(start, Mapping) else {shard.id: start for shard in listed}
-    lineage = {shard.id: _make_lineage(shard, starts[shard.id]) for shard in listed}
+    lineage = {shard.id: _make_lineage(shard, starts[shard.id], now) for shard in listed}
     return mark_drained(lineage, [shard for shard, at in starts.items() if isinstance(at, ShardEnd)])
 
 
-def merge_listing(
-    lineage: Lineage, listed: Sequence[Shard], start: Position = TRIM_HORIZON, unread: Collection[str] = ()
-) -> dict[str, ShardLineage]:
-    """Return the lineage after a full listing: new shards as `add_new_shards` adds them, removed ones are forgotten.
-
-    A shard missing from the listing is forgotten even if it was not drained: nothing is left to read.
-    """
-    names = {shard.id for shard in listed}
-    return {s: node for s, node in add_new_shards(lineage, listed, start, unread).items() if s in names}
-
-
 def add_new_shards(
-    lineage: Lineage, listed: Sequence[Shard], start: Position = TRIM_HORIZON, unread: Collection[str] = ()
+    lineage: Lineage,
+    listed: Sequence[Shard],
+    start: Position = TRIM_HORIZON,
+    missed: Collection[str] = (),
+    now: int = 0,
 ) -> dict[str, ShardLineage]:
     """Return the lineage after a listing of new shards: they start at TRIM_HORIZON, and their parents are closed.
 
-    The listing may name known shards too, for a server without a filter. `start`: of those without a known ancestor.
-    `unread`: those that another listing has lacked, of whose descendants some may be known.
+    The listing may name known shards too. `start`: of those without a known ancestor. `missed`: those that another
+    listing has lacked, of whose descendants some may be known.
     """
     # A listing of before a known shard has what it came from, and not the shard itself.
     parents = parents_of(lineage) | {shard.id: shard.parents for shard in listed}
-    behind = ancestors(parents, lineage).difference(unread)
+    behind = ancestors(parents, lineage).difference(missed)
     new = {
         shard.id: _make_lineage(
-            shard, start if ancestors(parents, [shard.id]).isdisjoint(lineage) else TRIM_HORIZON
+            shard, start if ancestors(parents, [shard.id]).isdisjoint(lineage) else TRIM_HORIZON, now
         )
         for shard in listed
         if shard.id not in lineage and shard.id not in behind
@@ -95,7 +91,7 @@ def add_left_out(positions: Mapping[str, str], parents: Mapping[str, Sequence[st
 
 
 def adopt_positions(
-    lineage: Lineage, listed: Sequence[Shard], positions: Mapping[str, str]
+    lineage: Lineage, listed: Sequence[Shard], positions: Mapping[str, str], now: int = 0
 ) -> dict[str, ShardLineage]:
     """Return the lineage after a full listing, with the positions of an offset.
 
@@ -105,7 +101,7 @@ def adopt_positions(
     """
     parents = parents_of(lineage) | {shard.id: shard.parents for shard in listed}
     whole = add_left_out(positions, parents)
-    result = {shard.id: lineage.get(shard.id) or _make_lineage(shard, TRIM_HORIZON) for shard in listed}
+    result = {shard.id: lineage.get(shard.id) or _make_lineage(shard, TRIM_HORIZON, now) for shard in listed}
     for shard, node in result.items():
         if shard not in whole:
             result[shard] = msgspec.structs.replace(node, start=str(TRIM_HORIZON))
@@ -149,8 +145,8 @@ def ancestors(parents: Mapping[str, Sequence[str]], of: Iterable[str]) -> set[st
     return found
 
 
-def _make_lineage(shard: Shard, start: Position) -> ShardLineage:
-    return ShardLineage(parents=shard.parents, state="closed" if shard.closed else "open", start=str(start))
+def _make_lineage(shard: Shard, start: Position, now: int) -> ShardLineage:
+    return ShardLineage(shard.parents, "closed" if shard.closed else "open", str(start), now)
 
 
 def positions_of(

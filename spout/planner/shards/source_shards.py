@@ -12,6 +12,7 @@ from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage, find_childless, find_readable, left_out
 from kinesis_trident.spout.positions import Position, parse_position
+from kinesis_trident.spout.shard_rules import find_known
 from kinesis_trident.tracker.records import Run
 
 
@@ -29,6 +30,7 @@ class Shards:
         dead_letters: the counts by shard.
         settled: the newest settled txid, 0 for none; `settled_plan` is its plan's mark.
         parked: the shards of streams that are not read now.
+        missed: those that the last full listing has lacked, as they stood.
     """
 
     ordering: ShardOrdering
@@ -38,10 +40,20 @@ class Shards:
     settled: int = 0
     settled_plan: str = ""
     parked: frozenset[str] = frozenset()
+    missed: Mapping[str, ShardState] = field(default_factory=dict)
 
     def of(self, plan: Plan, shard: str) -> ShardState:
         """Return a shard of a plan; retention may have removed it from the listing since the planning."""
         return self.states.get(shard) or ShardState(parse_position(plan.positions[shard]))
+
+    def known_until(self, shard: str, there: int = 0) -> int:
+        """Return the time up to which no record of a shard was lost, as `find_known`.
+
+        `there`: when its position was last seen to exist.
+        """
+        state = self.states[shard]
+        listed = self.lineage[shard].listed if shard in self.lineage else 0
+        return find_known(state.position, state.checkpoint, max(listed, there))
 
     @cached_property
     def closed(self) -> frozenset[str]:

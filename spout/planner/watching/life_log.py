@@ -14,7 +14,7 @@ from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.checkpoint.model.standing import MANY_BOUNDED, explain_many
 from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.spout.log_lines import Seldom
-from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, Listed, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, HomeUnit, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.sight import Blocked, Sights
 from kinesis_trident.spout.planner.tip.looks import Look
@@ -54,7 +54,7 @@ class LifeLog:
     def watch(self, before: Shards, event: ShardEvent, after: Shards, sights: Sights) -> Sights:
         """Tell what has happened to the shards; return their sights with what was told."""
         match event:
-            case Listed():
+            case HomeUnit() if before.states and after.lineage is not before.lineage:
                 new = after.lineage.keys() - before.states.keys()
                 self.log_resharded({shard: after.lineage[shard] for shard in new})
             case BatchSettled():

@@ -12,7 +12,7 @@ from thorough import examples
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Pin, Plan, ShardLineage
 from kinesis_trident.spout.planner.pace import LookTimes
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.shard_events import Listed
+from kinesis_trident.spout.planner.settling.shard_events import HomeUnit
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.positions import TRIM_HORIZON
@@ -122,7 +122,7 @@ class World:
             "parentFirst", states | {new: ShardState(TRIM_HORIZON)}, lineage | {new: ShardLineage()}
         )
         self.ahead.pop(gone, None)
-        self.sights = self.sights.observe(Listed(), self.shards, self.now)
+        self.sights = self.sights.observe(HomeUnit(self.shards), self.shards, self.now)
         assert gone not in self.sights.by_shard
 
     def drain(self) -> None:

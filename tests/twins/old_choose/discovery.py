@@ -138,7 +138,7 @@ class Listings:
         if everything:
             self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(1.0, 1.2)
         self._state.note_at_tip(self._state.sights)
-        self._state.sights = self._state.keeper.check_retention(self._state.shards, self._state.sights)
+        self._state.sights = self._state.lister.check_retention(self._state.shards, self._state.sights)
 
     def check_changed_shards(self, sights: Sights) -> bool | None:
         """Return whether another listing explains that a shard cannot be looked at; None if that is not known now.
@@ -175,7 +175,7 @@ class Listings:
         if not self.describe(0):
             self._state.sights = self._state.sights.forget_looks(before)
             return False
-        self._state.sights = self._state.keeper.check_retention(self._state.shards, self._state.sights)
+        self._state.sights = self._state.lister.check_retention(self._state.shards, self._state.sights)
         return True
 
     def choose_unread(self, standings: Mapping[str, Standing]) -> dict[str, Position]:

@@ -308,7 +308,7 @@ class BatchPlanner:
                 closed=shard in closed,
                 used=state.sights.of(shard).budget.report_usage(now),
                 cursor=cursors.get(shard),
-                known_until=state.keeper.find_known_until(shard, state.shards, state.sights),
+                known_until=state.lister.find_known_until(shard, state.shards, state.sights),
                 is_held=state.sights.of(shard).is_held(self._now()),
             )
             for index, shard in enumerate(plan.shards)

@@ -17,11 +17,10 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.planner import state as state_module
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.external_requests import step
-from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
 from kinesis_trident.spout.planner.settling.settlement import InflightRules
 from kinesis_trident.spout.planner.settling.shard_events import (
-    Adopted,
     Amended,
+    HomeUnit,
     Requested,
     ShardUnit,
     Tally,
@@ -30,7 +29,7 @@ from kinesis_trident.spout.planner.settling.shard_events import (
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 
-Event = Requested | TimedOut | Adopted
+Event = Requested | TimedOut | Shards
 
 
 class Pairs:
@@ -42,6 +41,7 @@ class Pairs:
 
     def __init__(self, shards: Shards, event: Event, rules: InflightRules, layout: Layout, now: int) -> None:
         self.amendments: list[Amendment] = []
+        self._event = event
         self._rules, self._layout = rules, layout
         self._dice = copy.copy(rules.rng)
         before = Amender(layout, replace(rules, rng=self._dice))
@@ -50,14 +50,17 @@ class Pairs:
                 self._old = before.take_in(shards, asked, now)
             case TimedOut():
                 self._old = before.time_out(shards, now)
-            case Adopted():
-                self._old = before.unblock(shards)
+            case Shards():
+                self._old = before.unblock(event)
         self._new = step(shards, event, rules, layout, now)
 
-    def __iter__(self) -> Iterator[ShardUnit]:
+    def __iter__(self) -> Iterator[ShardUnit | HomeUnit]:
+        if isinstance(self._event, Shards):
+            yield next(self._new)
         while True:
             self._dice.setstate(self._rules.rng.getstate())
             unit, (amendment, lines) = next(self._new, None), self._next_old()
+            assert not isinstance(unit, HomeUnit)
             assert (unit is None) == (amendment is None)
             if unit is None or amendment is None:
                 return
@@ -131,18 +134,30 @@ class Shadow:
         self.written = 0
         self.cut = 0
         self.wrong: list[str] = []
+        self.pairs: Pairs
 
-    def amend(self, real: Callable[..., None], state: SourceState, units: Iterable[ShardUnit]) -> None:
+    def step(self, shards: Shards, event: Any, *more: Any) -> Iterable[ShardUnit | HomeUnit]:
+        """Yield the units of an event, those of both shells compared."""
+        if not isinstance(event, Event):
+            return step(shards, event, *more)
+        self.pairs = Pairs(shards, event, *more)
+        return self.pairs
+
+    def take(
+        self, real: Callable[..., list[ShardUnit]], state: SourceState, event: Any, now: int
+    ) -> list[ShardUnit]:
         """Write units as the product does, then compare the multis and the shards with those of the shell before."""
-        if not isinstance(units, Pairs):
-            real(state, units)
-            return
-        before, write = state.shards, state._store.shards.amend
+        if not isinstance(event, Event):
+            return real(state, event, now)
+        before, write = (
+            event if isinstance(event, Shards) else state.shards,
+            state._store.shards.amend,
+        )
         answered: list[Amendment] = []
         told: list[Amended] = []
 
         def note(shard: str, epoch: int, **nodes: Any) -> None:
-            one = units.amendments[-1]
+            one = self.pairs.amendments[-1]
             assert (shard, nodes) == (
                 one.shard,
                 {
@@ -162,7 +177,7 @@ class Shadow:
         state.watchers.append(watch)
         try:
             with mock.patch.object(state._store.shards, "amend", note):
-                real(state, units)
+                return real(state, event, now)
         except AssertionError as error:
             self.wrong.append(str(error))
             raise
@@ -188,22 +203,17 @@ class Shadow:
             self.wrong.append(f"{told} does not tell of {changed}, {tally}")
 
 
-def paired(shards: Shards, event: Any, *rest: Any) -> Iterable[Any]:
-    """Return the units of an event, compared where it comes between two batches."""
-    return step(shards, event, *rest) if isinstance(event, CommittedBatch) else Pairs(shards, event, *rest)
-
-
 @contextmanager
 def shadowed() -> Iterator[Shadow]:
     """Compare all that runs of this process write between two batches."""
-    shadow, real = Shadow(), SourceState._amend
+    shadow, real = Shadow(), SourceState._take
 
-    def watched(state: SourceState, units: Iterable[ShardUnit]) -> None:
-        shadow.amend(real, state, units)
+    def watched(state: SourceState, event: Any, now: int) -> list[ShardUnit]:
+        return shadow.take(real, state, event, now)
 
     with (
-        mock.patch.object(state_module, "step", paired),
-        mock.patch.object(SourceState, "_amend", watched),
+        mock.patch.object(state_module, "step", shadow.step),
+        mock.patch.object(SourceState, "_take", watched),
     ):
         yield shadow
     assert not shadow.wrong, shadow.wrong[0]

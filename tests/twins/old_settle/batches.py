@@ -280,8 +280,10 @@ def settle_in(
             txid=plan.txid,
             plan=plan.plan,
             stamped=len(plan.shards),
+            # Mended since: the checkpoints of missed shards are there, too.
             begun=sum(
-                one.checkpoint is not None and one.checkpoint.txid > 0 for one in after.states.values()
+                one.checkpoint is not None and one.checkpoint.txid > 0
+                for one in {**after.missed, **after.states}.values()
             ),
         ),
         epoch,

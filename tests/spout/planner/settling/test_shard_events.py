@@ -13,7 +13,7 @@ from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.spout.planner.settling.shard_events import (
     Amended,
     BatchSettled,
-    Listed,
+    HomeUnit,
     ShardEvent,
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
@@ -40,7 +40,7 @@ def test_who_watches_sees_each_change_go_on_from_the_one_before(lives: Lives) ->
     assert [(before.settled, after.settled) for before, _, after in settled] == [
         (txid, txid + 1) for txid in range(len(settled))
     ]
-    assert any(len(after.lineage) == 3 for _, event, after in seen if isinstance(event, Listed))
+    assert any(len(after.lineage) == 3 for _, event, after in seen if isinstance(event, HomeUnit))
     # The value before is as it was: nobody changes it in place.
     assert began.states[A].checkpoint is None
     assert state.shards.lineage[A].state == "drained"

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
-from kinesis_trident.spout.kinesis import Shard
+from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.options.modes import ShardOrdering
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settling.listing import Listed, Listing, take_in_listing
+from kinesis_trident.spout.planner.settling.shard_events import HomeUnit
 from kinesis_trident.spout.planner.shards.lineage import (
     add_new_shards,
     adopt_positions,
     find_readable,
     left_out,
     mark_drained,
-    merge_listing,
     start_lineage,
 )
-from kinesis_trident.spout.positions import AtTimestamp
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.positions import TRIM_HORIZON, AtTimestamp, parse_position
 
 START = AtTimestamp(1_700_000_000_000)
+INFO = StreamInfo("orders", "arn", 1, 24, "ACTIVE", 0)
+LAYOUT = Layout("/k", "app", "orders", 1)
+
+
+def merge_listing(lineage: Mapping[str, ShardLineage], listed: Sequence[Shard]) -> dict[str, ShardLineage]:
+    """Return the lineage after a full listing; what it lacks cannot be read."""
+    gone = lineage.keys() - {shard.id for shard in listed}
+    event = Listed([Listing(INFO, lineage, listed, TRIM_HORIZON, gone, 0)], everything=True)
+    shards = Shards("none", {s: ShardState(parse_position(one.start)) for s, one in lineage.items()}, lineage)
+    for unit in take_in_listing(shards, event, LAYOUT):
+        assert isinstance(unit, HomeUnit)
+        shards = unit.after
+    return dict(shards.lineage)
 
 
 def test_at_the_very_first_start_every_shard_begins_where_the_user_said() -> None:

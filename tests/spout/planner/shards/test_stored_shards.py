@@ -40,8 +40,9 @@ def stored(query: Query) -> set[str]:
     }
 
 
-def listed_again(query: Query) -> None:
-    query.run._state.list_shards(everything=True)
+def listed_again(query: Query, times: int = 1) -> None:
+    for _ in range(times):
+        query.run._state.list_shards(everything=True)
 
 
 def test_shards_past_retention_leave_nothing(lives: Lives) -> None:
@@ -51,7 +52,7 @@ def test_shards_past_retention_leave_nothing(lives: Lives) -> None:
     assert stored(query) >= set(closed)
     for shard in closed:
         kinesis.forget(shard)
-    listed_again(query)
+    listed_again(query, 2)
     assert stored(query) <= set(kinesis.open_shards)
     # And the query goes on, here and after a restart.
     (shard,) = kinesis.open_shards
@@ -68,7 +69,7 @@ def test_what_an_earlier_release_left_goes_at_the_first_listing(lives: Lives) ->
     checkpoints = {shard: query.store.shards.checkpoints()[shard] for shard in closed}
     for shard in closed:
         kinesis.forget(shard)
-    listed_again(query)
+    listed_again(query, 2)
     for shard, node in checkpoints.items():
         query.store.shards.amend(shard, query.run.epoch, checkpoint=node)
     query.end()
@@ -96,7 +97,7 @@ def test_dead_letters_of_forgotten_shards_are_counted_on(lives: Lives) -> None:
             kinesis.merge(*children)
             query.drain()
         kinesis.forget(shard)
-        listed_again(query)
+        listed_again(query, 2)
         assert query.store.shards.dead_letters()[PAST_RETENTION].count == left
         assert query.run.report()["deadLettered"] == 3
     assert set(query.store.shards.dead_letters()) == {PAST_RETENTION}
@@ -169,8 +170,29 @@ def test_a_shard_that_was_read_to_its_end_is_not_read_again_after_a_listing_of_b
     kinesis.put(children[0], b"2")
     assert numbers(query.drain()) == [2]
     kinesis.forget(A)
-    listed_again(query)
+    listed_again(query, 2)
     assert A not in stored(query)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_shard_that_was_read_to_its_end_and_is_back_is_not_read_again(lives: Lives, restarts: bool) -> None:
+    """Nobody knows a child of it: neither its lineage nor an answer of Kinesis says that it was read."""
+    kinesis = Forgetful()
+    query = lives.begin(kinesis)
+    kinesis.put(A, b"1")
+    children = kinesis.split(A)
+    kinesis.lacks = frozenset(children)
+    assert numbers(query.drain()) == [1]
+    kinesis.lacks, kinesis.reads = frozenset((A, *children)), False
+    listed_again(query)
+    assert A not in query.run._state.shards.lineage
+    if restarts:
+        query.end()
+        query = lives.begin(kinesis, query.checkpoint)
+    kinesis.lacks, kinesis.reads = frozenset(), True
+    kinesis.put(children[0], b"2")
+    assert numbers(query.drain()) == [2]
+    assert query.run._state.shards.lineage[A].state == "drained"
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -217,13 +239,31 @@ def test_a_parent_with_unread_records_that_is_back_with_the_next_listing_goes_on
     assert sorted(numbers(query.drain())) == [2, 3]
 
 
+def test_nothing_counts_as_lost_that_was_forgotten_after_a_batch_that_came_between(lives: Lives) -> None:
+    kinesis = Forgetful()
+    query = lives.begin(kinesis, failOnDataLoss="false")
+    kinesis.put(A, b"1")
+    child, _ = kinesis.split(A)
+    query.drain()
+    kinesis.forget(A)
+    listed_again(query)
+    kinesis.put(child, b"2")
+    query.drain()
+    listed_again(query)
+    kinesis.lacks, kinesis.reads = frozenset([child]), False
+    listed_again(query, 2)
+    assert not stored(query) & {A, child}
+    query.end()
+    assert lives.begin(kinesis, query.checkpoint, failOnDataLoss="false").plan() is None
+
+
 def test_requests_for_a_forgotten_shard_stay_until_they_are_taken_in(lives: Lives) -> None:
     kinesis = MemoryKinesis()
     query = lives.begin(kinesis)
     (first, *_) = resharded(query, kinesis, 1)
     query.store.external.add(first, ExternalNode(op="replay", records=("1",)))
     kinesis.forget(first)
-    listed_again(query)
+    listed_again(query, 2)
     asked, _ = query.store.external.read()
     assert list(asked) == [first]
     assert first not in query.store.shards.checkpoints()

@@ -184,7 +184,7 @@ def test_positions_whose_records_are_gone_cost_no_copy_of_all_shards_each(
         query = lives.begin(kinesis, failOnDataLoss="false", **given)
         report = query.run.report()
         assert (report["losses"], len(report["lastLosses"])) == (many, 5)
-        query.run._state.keeper.check_retention(query.run._state.shards, query.run._state.sights)
+        query.run._state.lister.check_retention(query.run._state.shards, query.run._state.sights)
         assert query.run.report()["losses"] == many
         costs.append(copied[0])
         query.end()

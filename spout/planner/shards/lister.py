@@ -1,13 +1,13 @@
-"""Keeps a source's shard lineage in ZooKeeper: the first listing, new shards, and removed ones."""
+"""Lists the shards of a source, and asks what of them has expired."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.nodes import ShardLineage, ShardsNode, StartNode
+from kinesis_trident.checkpoint.model.nodes import ShardsNode, StartNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import (
     DataLossLog,
@@ -17,15 +17,14 @@ from kinesis_trident.spout.data_loss import (
     describe_unlisted,
     may_have_expired,
 )
-from kinesis_trident.spout.kinesis import Shard, Since, StreamInfo
+from kinesis_trident.spout.kinesis import Shard
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.options.starting_position import PositionSpec
+from kinesis_trident.spout.planner.settling.listing import Listed, Listing
 from kinesis_trident.spout.planner.shards.lineage import (
     Lineage,
-    add_new_shards,
     adopt_positions,
     find_childless,
-    merge_listing,
     positions_of,
     start_lineage,
 )
@@ -50,8 +49,8 @@ _LATE_MS = 300_000
 """Milliseconds after the first listing within which a shard without a known parent was there before it."""
 
 
-class LineageKeeper:
-    """Lists shards; every change of the lineage is in ZooKeeper before it is returned."""
+class ShardLister:
+    """Asks Kinesis for the shards of the streams that are read, and what of them is there still."""
 
     def __init__(
         self, options: SourceOptions, store: SourceStore, streams: Streams, epoch: int, losses: DataLossLog
@@ -71,53 +70,47 @@ class LineageKeeper:
             DataLossError: with `failOnDataLoss`, `startingPosition` names a shard that does not exist.
         """
         lineage = stored = dict(known.shards) if known else {}
-        begun = {self._stream_of(shard) for shard in stored}
         for stream, created in self._streams.created.items():
-            if (stream, created) not in begun:
+            if not self._lineage_of(stored, stream, created):
                 lineage = {**lineage, **self._first(lineage, stream, created)}
         if known is None or len(lineage) > len(stored):
             self._store.shards.put_lineage(ShardsNode(shards=lineage), self._epoch)
         return lineage
 
-    def list_new(self, shards: Shards) -> Lineage:
-        """List the shards created since the newest known one."""
-        lineage = dict(shards.lineage)
-        for stream, known in self._iterate_active(shards.lineage):
-            listed = self._streams.list_new_shards(stream, known)
-            lineage |= add_new_shards(known, listed, self._start_of_new(stream, known, shards.lineage))
-        return self._put(lineage, shards.lineage)
+    def list_shards(self, shards: Shards, *, everything: bool) -> Listed:
+        """List the shards created since the newest known one, or `everything`."""
+        streams, listings = self._streams, []
+        for stream, info in streams.infos.items():
+            known = self._lineage_of(shards.lineage, stream, info.created)
+            listed = streams.list_shards(stream) if everything else streams.list_new_shards(stream, known)
+            gone = self._find_gone(known, listed) if everything else ()
+            start = self._start_of_new(stream, known, shards.lineage)
+            listings.append(Listing(info, known, listed, start, gone, streams.digits[stream]))
+        return Listed(listings, everything)
 
-    def list_all(self, shards: Shards, sights: Sights, unread: Collection[str]) -> Lineage:
-        """List all shards; add new ones and drop removed ones. `sights`: say which losses were reported.
+    def _find_gone(self, known: Lineage, listed: Sequence[Shard]) -> set[str]:
+        """Return the shards that a full listing lacks, and that are not there: it may be older than the stream."""
+        missing, childless = known.keys() - {shard.id for shard in listed}, set(find_childless(known))
+        # One that was read to its end would be missed only while no child of it is known.
+        unread = (s for s in sorted(missing) if known[s].state != "drained" or s in childless)
+        kept = list(filter(self._streams.has_shard, unread))
+        if kept:
+            log.info("a listing lacks %s, which can be read: it is not taken for the end", ", ".join(kept))
+        return missing.difference(kept)
+
+    def report_gone(self, before: Shards, after: Shards, sights: Sights) -> None:
+        """Report the loss of shards that were removed; `sights`: say which losses were reported.
 
         Raises:
-            DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
+            DataLossError: with `failOnDataLoss`, one was not read to its end.
         """
-        before, lineage = shards.lineage, dict(shards.lineage)
-        for stream, known in self._iterate_active(before):
-            listed = self._streams.list_shards(stream)
-            found = merge_listing(known, listed, self._start_of_new(stream, known, before), unread)
-            lineage = {shard: node for shard, node in lineage.items() if shard not in known}
-            lineage |= found | self._find_unlisted(known, found)
-        for shard in before.keys() - lineage.keys():
-            info = self._streams.info_of(shard)
-            if before[shard].state != "drained" and info is not None:
-                state = shards.states[shard]
+        for shard in sorted(before.lineage.keys() - after.lineage.keys()):
+            info, state = self._streams.info_of(shard), before.states[shard]
+            if before.lineage[shard].state != "drained" and info is not None:
                 name = self._store.layout.key_of(shard).shard
                 what = describe_gone_unread(info, name, state.position, state.checkpoint)
                 is_known = sights.of(shard).reported == str(state.position)
                 self._losses.report(what, expired=may_have_expired(info), is_known=is_known)
-        return self._put(lineage, before)
-
-    def _find_unlisted(self, known: Lineage, found: Lineage) -> dict[str, ShardLineage]:
-        """Return the shards that a listing lacks and that are there: a listing may be older than the stream."""
-        # One that was read to its end would be read again only while no child of it is known.
-        childless, missing = set(find_childless({**known, **found})), known.keys() - found.keys()
-        unread = (s for s in sorted(missing) if known[s].state != "drained" or s in childless)
-        kept = {shard: known[shard] for shard in unread if self._streams.has_shard(shard)}
-        if kept:
-            log.info("a listing lacks %s, which can be read: it is not taken for the end", ", ".join(kept))
-        return kept
 
     def _start_of_new(self, stream: str, known: Lineage, lineage: Lineage) -> Position:
         """Return where a shard begins of which no parent is known.
@@ -142,8 +135,7 @@ class LineageKeeper:
         state, sight = shards.states.get(shard), sights.of(shard)
         if state is None or sight.reported == str(state.position):
             return 0
-        listed = shards.lineage[shard].listed if shard in shards.lineage else 0
-        return find_known(state.position, state.checkpoint, max(listed, sight.there))
+        return shards.known_until(shard, sight.there)
 
     def check_retention(self, shards: Shards, sights: Sights) -> Sights:
         """Check that no shard's position has fallen out of the stream; return the sights with what was seen.
@@ -208,32 +200,15 @@ class LineageKeeper:
         """Return the lineage to continue from an offset alone: its positions, and its streams' creation times."""
         result = dict(lineage)
         for stream, created in streams.items():
-            known = self._lineage_of(lineage, stream, created)
-            if self._streams.created.get(stream) == created:
-                listed = self._streams.list_shards(stream)
+            known, info = self._lineage_of(lineage, stream, created), self._streams.infos.get(stream)
+            if info is not None and info.created == created:
+                result |= adopt_positions(
+                    known, self._streams.list_shards(stream), positions, info.server_time
+                )
             else:
                 listed = [Shard(shard, node.parents, node.state != "open") for shard, node in known.items()]
-            result |= adopt_positions(known, listed, positions)
-        return self._set_listing_times(result, lineage)
-
-    def _set_listing_times(self, lineage: dict[str, ShardLineage], before: Lineage) -> Lineage:
-        """Return the lineage with the listing time of new shards."""
-        for shard in lineage.keys() - before.keys():
-            info = self._streams.info_of(shard)
-            if info is not None:
-                lineage[shard] = msgspec.structs.replace(lineage[shard], listed=info.server_time)
-        return lineage
-
-    def _put(self, lineage: dict[str, ShardLineage], before: Lineage) -> Lineage:
-        after = self._set_listing_times(lineage, before)
-        if after == before:
-            return before
-        self._store.shards.put_lineage(ShardsNode(shards=dict(after)), self._epoch)
-        return after
-
-    def _iterate_active(self, lineage: Lineage) -> Iterator[tuple[str, Lineage]]:
-        for stream, created in self._streams.created.items():
-            yield stream, self._lineage_of(lineage, stream, created)
+                result |= adopt_positions(known, listed, positions)
+        return result
 
     def _lineage_of(self, lineage: Lineage, stream: str, created: int) -> Lineage:
         return {shard: node for shard, node in lineage.items() if self._stream_of(shard) == (stream, created)}
@@ -257,7 +232,10 @@ class LineageKeeper:
             return AtTimestamp(self._store.streams.put_start(stream, created, node, self._epoch).timestamp)
 
         everywhere = spec.find_common(stream, latest)
-        listed = self._streams.list_shards(stream, _choose_filter(everywhere, info))
+        is_to_come = isinstance(everywhere, AtTimestamp) and everywhere.time > info.server_time
+        # If all shards start alike, those closed before are left out.
+        since = everywhere if isinstance(everywhere, TrimHorizon | AtTimestamp) and not is_to_come else None
+        listed = self._streams.list_shards(stream, since)
         names = {self._store.layout.key_of(shard.id).shard: shard.id for shard in listed}
         for shard in sorted(set(spec.list_named(stream)) - set(names)):
             place = spec.text_of(stream, shard)
@@ -269,12 +247,5 @@ class LineageKeeper:
             for shard, held in zip(names, listed, strict=True)
         ]
         found = positions_of(spec, stream, plain, latest)
-        return self._set_listing_times(
-            start_lineage(listed, {names[shard]: position for shard, position in found.items()}), known
-        )
-
-
-def _choose_filter(start: Position | None, info: StreamInfo) -> Since | None:
-    """Return the filter of a first listing: if all shards start alike, those closed before are left out."""
-    is_to_come = isinstance(start, AtTimestamp) and start.time > info.server_time
-    return start if isinstance(start, TrimHorizon | AtTimestamp) and not is_to_come else None
+        starts = {names[shard]: position for shard, position in found.items()}
+        return start_lineage(listed, starts, info.server_time)

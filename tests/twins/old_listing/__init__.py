@@ -1,0 +1,1 @@
+"""What listed, forgot, filled up and noted shards while it wrote: the twin of `take_in_listing` and `take_in_tips`."""
