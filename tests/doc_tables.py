@@ -398,7 +398,7 @@ STORIES_PAGE = StoriesPage(
 CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]]]] = {
     "writers": (("write of the store", "process", "in"), writers),
     "states": (("call of", "in"), partial(callers, "ShardState")),
-    "due times": (("call of", "in"), partial(callers, "due", "held_until")),
+    "due times": (("call of", "in"), partial(callers, "decide", within="tracker/")),
 }
 """The header and the rows of each table of architecture.md that is read from all modules, which takes a second."""
 

@@ -25,45 +25,11 @@ PROCESSES = {
     "spout/planner/": "planning process",
     "spout/reader/": "tasks",
 }
-UNFENCED = tuple(method for spec in HOME for method in spec.unfenced)
-READS = frozenset(
-    [
-        "backup",
-        "backups",
-        "check_epoch",
-        "checked_lineage",
-        "checkpoints",
-        "dead_letters",
-        "get",
-        "get_outcome",
-        "get_pin",
-        "get_pins",
-        "inflight",
-        "learn",
-        "lineage",
-        "newest",
-        "newest_run",
-        "newest_unsettled",
-        "nodes_of",
-        "notes",
-        "of_attempt",
-        "owner",
-        "past",
-        "read",
-        "read_finished",
-        "read_together",
-        "list_rejected",
-        "list_stored",
-        "runs",
-        "settled",
-        "start",
-        "takeovers",
-        "txids",
-        "watch",
-        "watch_epoch",
-    ]
-)
-"""The methods of a store that write nothing."""
+UNFENCED = tuple(dict.fromkeys(method for spec in HOME for method in spec.unfenced))
+OTHERWISE = ("epochs.raise_epoch", "status.tell")
+"""The writes that make an epoch, or have it in their node: the others are given it."""
+READS = ("epochs.check_epoch", "epochs.watch_epoch")
+"""The methods that are given an epoch and write nothing."""
 
 
 @cache
@@ -94,9 +60,10 @@ def writers() -> list[tuple[str, ...]]:
     writing = {
         f"{area}.{name}"
         for area, kind in kinds
-        for name, _ in inspect.getmembers(scope[kind], inspect.isfunction)
-        if name[0] != "_" and name not in READS
+        for name, method in inspect.getmembers(scope[kind], inspect.isfunction)
+        if name[0] != "_" and "epoch" in inspect.signature(method).parameters
     }
+    writing = writing.union(UNFENCED, OTHERWISE).difference(READS)
 
     def matches(call: ast.Call) -> str | None:
         match call.func:
@@ -111,8 +78,8 @@ def writers() -> list[tuple[str, ...]]:
     ]
 
 
-def callers(*names: str) -> list[tuple[str, ...]]:
-    """Return a row for each of some functions, with the modules that call them."""
+def callers(*names: str, within: str = "") -> list[tuple[str, ...]]:
+    """Return a row for each of some functions, with the modules that call them; `within`: those of a folder."""
 
     def matches(call: ast.Call) -> str | None:
         match call.func:
@@ -120,7 +87,8 @@ def callers(*names: str) -> list[tuple[str, ...]]:
                 return name
         return None
 
-    return [(f"`{name}`", quoted(where)) for name, where in calls(matches).items()]
+    found = {name: [one for one in where if one.startswith(within)] for name, where in calls(matches).items()}
+    return [(f"`{name}`", quoted(where)) for name, where in found.items()]
 
 
 def process_of(module: str) -> str:

@@ -116,7 +116,7 @@ def text_of(failure: Failure) -> str:
     if suffix.startswith(" (in "):
         return f"{head}: {failure.reason}"[: REASON_LENGTH - len(suffix)] + suffix
     named = head + "".join([f"{_NAME}{name})" for name in where])
-    # Cut off, it would hide a bolt. Without any, they are not known.
+    # Cut off, it would lack the last bolts: without any name a reader knows that they are not known.
     head = named if len(named) <= REASON_LENGTH else head
     return (f"{head}: {failure.reason}" if failure.reason else head)[:REASON_LENGTH]
 
