@@ -127,28 +127,22 @@ def describe_gone_unread(
 
 def describe_gone_before_read(info: StreamInfo, shard: str, start: str, txid: int) -> str:
     """Describe the loss of a shard that went between the planning and the reading of its turn."""
-    if not may_have_expired(info):
-        return (
-            f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is no longer listed "
-            f"at {iso_time(info.server_time)}; {_young(info)}: {_DROPPED}"
-        )
-    return (
-        f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is past the retention of "
-        f"{info.retention_hours} h and no longer listed at {iso_time(info.server_time)}: what came after is lost"
-    )
+    return _describe_gone(info, shard, f"{start} in txid {txid}", "what came after is lost")
 
 
 def describe_gone_in_batch(info: StreamInfo, shard: str, position: str, end: str) -> str:
     """Describe the loss of a shard of a batch (`spark.read`) that went before its end was read."""
-    if not may_have_expired(info):
-        return (
-            f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is no longer listed at "
-            f"{iso_time(info.server_time)}; {_young(info)}: {_DROPPED}"
-        )
-    return (
-        f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is past the retention of "
-        f"{info.retention_hours} h and no longer listed at {iso_time(info.server_time)}: what was left of it is lost"
+    return _describe_gone(info, shard, f"{position} to {end}", "what was left of it is lost")
+
+
+def _describe_gone(info: StreamInfo, shard: str, place: str, lost: str) -> str:
+    seen, at = (
+        f"stream {info.name!r}: shard {shard} was to be read from {place}, but is",
+        iso_time(info.server_time),
     )
+    if not may_have_expired(info):
+        return f"{seen} no longer listed at {at}; {_young(info)}: {_DROPPED}"
+    return f"{seen} past the retention of {info.retention_hours} h and no longer listed at {at}: {lost}"
 
 
 def describe_expired_in_batch(info: StreamInfo, shard: str, position: Position, known: int) -> str:

@@ -179,40 +179,34 @@ def aggregate_size(given: str) -> int:
     return found
 
 
-def share(given: str) -> float:
-    """Parse a part of a whole: more than 0, less than 1."""
+def _decimal(given: str, is_valid: Callable[[Decimal], bool], expected: str) -> Decimal:
     try:
         number = Decimal(given.strip())
     except InvalidOperation:
-        number = Decimal(0)
-    if not number.is_finite() or not 0 < number < 1:
-        msg = "a number between 0 and 1, such as 0.5"
-        raise ValueError(msg)
-    return float(number)
+        raise ValueError(expected) from None
+    if not number.is_finite() or not is_valid(number):
+        raise ValueError(expected)
+    return number
+
+
+def share(given: str) -> float:
+    """Parse a part of a whole: more than 0, less than 1."""
+    return float(_decimal(given, lambda number: 0 < number < 1, "a number between 0 and 1, such as 0.5"))
 
 
 def rate(given: str) -> float:
     """Parse a positive number a second."""
-    try:
-        number = Decimal(given.strip())
-    except InvalidOperation:
-        number = Decimal(0)
-    if not number.is_finite() or not Decimal("0.001") <= number <= 10**12:
-        msg = "a positive number, such as 500 or 0.5"
-        raise ValueError(msg)
-    return float(number)
+    least, expected = Decimal("0.001"), "a positive number, such as 500 or 0.5"
+    return float(_decimal(given, lambda number: least <= number <= 10**12, expected))
 
 
 def megabytes(given: str) -> float:
     """Parse a rate in MiB a second; return bytes a second. Kinesis allows 2 (10 MiB block a shard for 5 s)."""
-    try:
-        rate = Decimal(given.strip())
-    except InvalidOperation:
-        rate = Decimal(0)
-    if not rate.is_finite() or not 1 / Decimal(2**20) <= rate <= _FASTEST:
-        msg = "a positive number, in MiB a second for each shard, such as 2 or 0.5"
-        raise ValueError(msg)
-    return float(rate * 2**20)
+    least, expected = (
+        1 / Decimal(2**20),
+        "a positive number, in MiB a second for each shard, such as 2 or 0.5",
+    )
+    return float(_decimal(given, lambda number: least <= number <= _FASTEST, expected) * 2**20)
 
 
 def single_name(given: str) -> str:
