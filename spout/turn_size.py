@@ -17,14 +17,14 @@ _WRITTEN, _WRITTEN_BYTES = 1.0, 2**20 / 1000
 class TurnSize(msgspec.Struct, frozen=True, gc=False):
     """The last turn of a shard: its new records, and when it was `settled`, in epoch milliseconds.
 
-    `at_tip`: it left nothing unread; `period`: the milliseconds since the turn before, if that left nothing either.
+    `at_tip`: it left nothing unread; `period_ms`: the time since the turn before, if that left nothing either.
     `record_bytes`: the size of a record in the last turn that had any; None before.
     """
 
     settled: int
     at_tip: bool
     records: int
-    period: int | None
+    period_ms: int | None
     record_bytes: float | None
 
     @classmethod
@@ -38,7 +38,7 @@ class TurnSize(msgspec.Struct, frozen=True, gc=False):
             settled=now,
             at_tip=at_tip,
             records=pin.fresh,
-            period=now - before.settled if at_tip and before is not None and before.at_tip else None,
+            period_ms=now - before.settled if at_tip and before is not None and before.at_tip else None,
             record_bytes=size / pin.fresh if pin.fresh else getattr(before, "record_bytes", None),
         )
 
@@ -78,8 +78,8 @@ def _new_records(plan: Plan, shard: str, turn: TurnSize | None, record_bytes: fl
     size = math.inf if plan.limitBytes is None else plan.limitBytes
     if turn is not None and turn.at_tip:
         passed = max(0, now - turn.settled)
-        if turn.period:
-            most = min(most, turn.records * passed / turn.period)
+        if turn.period_ms:
+            most = min(most, turn.records * passed / turn.period_ms)
         most, size = min(most, passed * _WRITTEN), min(size, passed * _WRITTEN_BYTES)
     if 0 < record_bytes < math.inf:
         most = min(most, size / record_bytes)

@@ -43,12 +43,12 @@ class ShardFigures(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
         """Return the number of records that are read and not done."""
         return self.retrying + self.exhausted + self.unacked
 
-    def aged(self, age: int) -> ShardFigures:
-        """Return the figures `age` milliseconds later, as far as they are known without another look."""
+    def aged(self, age_ms: int) -> ShardFigures:
+        """Return the figures `age_ms` later, as far as they are known without another look."""
         lag, left = self.lag_ms, self.retention_left_ms
         if lag:
-            lag, left = lag + age, None if left is None else max(0, left - age)
-        elif age > FRESH_MS:
+            lag, left = lag + age_ms, None if left is None else max(0, left - age_ms)
+        elif age_ms > FRESH_MS:
             lag = left = None
         return msgspec.structs.replace(self, lag_ms=lag, retention_left_ms=left)
 

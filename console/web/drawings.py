@@ -119,11 +119,11 @@ def draw_curve(points: Sequence[tuple[int, float | None]], what: str, unit: str,
     )
 
 
-def draw_phases(phases: Sequence[tuple[str, int]], longest: int) -> Markup:
-    """Draw the phases of a batch, each a name and milliseconds, as one bar; `longest` milliseconds fill the width."""
+def draw_phases(phases: Sequence[tuple[str, int]], longest_ms: int) -> Markup:
+    """Draw the phases of a batch, each a name and milliseconds, as one bar; `longest_ms` fills the width."""
     x, parts = 0.0, []
     for name, milliseconds in phases:
-        width = max(2.0, 200 * milliseconds / max(longest, 1))
+        width = max(2.0, 200 * milliseconds / max(longest_ms, 1))
         parts.append(
             Markup(
                 '<rect class="{name}" x="{x}" y="0" width="{w}" height="12"><title>{name}: {d}</title></rect>'

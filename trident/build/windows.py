@@ -273,8 +273,8 @@ class _Plan:
             placed, (BUCKET, *keys, PANE), together, tuple(dict.fromkeys([AT, *link.read])), added, name
         )
         moved = _move_groups(name, partial, (BUCKET,) if self.buckets > 1 else ())
-        lateness = self.lateness // timedelta(microseconds=1)
-        updater = TimeWindowUpdater(name, shape, keys, windowed, lateness)
+        lateness_us = self.lateness // timedelta(microseconds=1)
+        updater = TimeWindowUpdater(name, shape, keys, windowed, lateness_us)
         return moved, (BUCKET, *keys, PANE, VALUE), updater
 
     def _by_count(

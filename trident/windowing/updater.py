@@ -110,14 +110,14 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
 class TimeWindowUpdater(WindowUpdater):
     """Windows by event time: a key of the state holds a bucket of groups, and their common watermark.
 
-    `lateness`: the microseconds by which the watermark stays behind the greatest event time.
+    `lateness_us`: by how much the watermark stays behind the greatest event time.
     """
 
     def __init__(
-        self, operation: str, shape: Shape, keys: tuple[str, ...], windowed: Windowed, lateness: int
+        self, operation: str, shape: Shape, keys: tuple[str, ...], windowed: Windowed, lateness_us: int
     ) -> None:
         super().__init__(operation, shape, keys, windowed)
-        self._lateness = lateness
+        self._lateness_us = lateness_us
 
     def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, Advance]:
         arrivals: dict[Key, list[Arrival]] = {}
@@ -130,7 +130,7 @@ class TimeWindowUpdater(WindowUpdater):
             arrivals.setdefault(bucket, []).append(Arrival(tup[PANE], group, count, partial))
             greatest[bucket] = max(latest, greatest.get(bucket, latest))
         return {
-            bucket: self._advance(partial_of(of_time, found, greatest[bucket] - self._lateness))
+            bucket: self._advance(partial_of(of_time, found, greatest[bucket] - self._lateness_us))
             for bucket, found in arrivals.items()
         }
 
