@@ -37,6 +37,7 @@ _COMPUTED: dict[type[ast.operator], tuple[str, str]] = {
     ast.BitAnd: ("&", "|"),
 }
 _CALLED = {"min": "max", "max": "min", "any": "all", "all": "any"}
+_GREAT = 10
 _SAID = {"debug", "info"}
 """What is only logged decides nothing."""
 
@@ -211,7 +212,8 @@ def _edits(node: ast.AST, lines: Sequence[bytes]) -> Iterator[_Edit]:
         case ast.Constant(value=bool() as value, end_col_offset=int() as end):
             yield _Edit(node.lineno, node.col_offset, end, str(not value))
         case ast.Constant(value=int() as value, end_col_offset=int() as end):
-            yield _Edit(node.lineno, node.col_offset, end, str(value + 1))
+            # One more than a great number is nothing that anybody says or sees.
+            yield _Edit(node.lineno, node.col_offset, end, str(value + 1 if value < _GREAT else 10 * value))
         case ast.Call(func=ast.Name(id=name, end_col_offset=int() as end)) if name in _CALLED:
             yield _Edit(node.lineno, node.col_offset, end, _CALLED[name])
         case ast.IfExp(test=test) | ast.comprehension(ifs=[test]):

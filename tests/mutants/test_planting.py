@@ -73,6 +73,7 @@ def test_a_module_has_these_errors() -> None:
         ("x = [a for a in b if a.c]", ["x = [a for a in b if (not (a.c))]"]),
         ("x = One | Two", []),
         ("x = True", ["x = False"]),
+        ("x = 10", ["x = 100"]),
         ("x = f'{a + 1}'", []),
         (
             "while a: b += 1",
