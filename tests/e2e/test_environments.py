@@ -13,6 +13,7 @@ import pytest
 from harness import PATIENCE
 from pyspark.sql import SparkSession
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
+from thorough import cases
 
 from kinesis_trident import (
     BasicBolt,
@@ -61,7 +62,9 @@ class Ahead(Function):
         collector.emit([ahead(tup[0])])
 
 
-@pytest.mark.parametrize(("zone", "minutes"), [("GMT+3", 180), ("UTC+05:45", 345), ("Z", 0), ("PST", None)])
+@pytest.mark.parametrize(
+    ("zone", "minutes"), cases(("UTC+05:45", 345), ("PST", None), long=(("GMT+3", 180), ("Z", 0)))
+)
 def test_a_function_of_reliable(stage: Stage, session: SparkSession, zone: str, minutes: int | None) -> None:
     session.conf.set(SETTING, zone)
     stage.put(TEXTS)

@@ -33,6 +33,7 @@ def fails_once(record):  # type: ignore[no-untyped-def]
     return text, record.attempt
 
 
+@pytest.mark.long
 def test_every_record_comes_once_over_retries_and_restarts(on_ministack: Stage) -> None:
     stage, taken = on_ministack, Taken()
     for life in range(3):

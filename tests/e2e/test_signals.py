@@ -12,6 +12,7 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 from lives import HERE, Lives, eventually
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.store.source_home import find_home
@@ -40,8 +41,14 @@ def kinesis() -> Iterator[ScriptedKinesis]:
             putting.join()
 
 
-@pytest.mark.parametrize("helper", [False, True], ids=["plain", "helper"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "helper"),
+    cases(
+        (signal.SIGINT, False),
+        (signal.SIGTERM, True),
+        long=((signal.SIGINT, True), (signal.SIGTERM, False)),
+    ),
+)
 def test_a_signal_under_steady_input_is_told_as_an_end(
     kinesis: ScriptedKinesis,
     zookeeper: EmbeddedZooKeeper,
