@@ -11,14 +11,18 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.spout.errors import OffsetError
 from kinesis_trident.spout.planner.offsets import (
     Offsets,
+    adopt_nodes,
+    is_any_beyond,
     name_shards_in_home,
     offset_from_plan,
     plan_from_offset,
 )
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.tracker.records import Noted, Run
 
 NAMES = ["shardId-000000000000", "shardId-000000000001"]
@@ -155,3 +159,26 @@ def test_an_offset_that_contradicts_itself_is_refused(changes: dict[str, Any], s
     positions = {"a": "TRIM_HORIZON", "b": "TRIM_HORIZON"}
     with pytest.raises(OffsetError, match=says):
         plan_from_offset(offset(positions=positions, **changes))
+
+
+@pytest.mark.parametrize(("at", "beyond"), [("4", True), ("5", False), ("6", False)])
+def test_a_shard_that_stands_where_an_offset_starts_takes_what_the_offset_would_have_retried(
+    at: str, beyond: bool
+) -> None:
+    """Beyond it, what is done stays done. Where both are at one record, nothing is done that the offset has open."""
+    (shard, _), failed = NAMES, Run(first="3", last="3", count=1, prev="2", attempt=1, due=0, failures=())
+    stands = ShardState(
+        TRIM_HORIZON, CheckpointNode(checkpoint="5", txid=7, position="AFTER_SEQUENCE_NUMBER 5")
+    )
+    plan = Plan(
+        txid=8,
+        plan="p",
+        streams={"s": 1},
+        positions={shard: f"AFTER_SEQUENCE_NUMBER {at}"},
+        read=(shard,),
+        retries={shard: (failed,)},
+    )
+    assert is_any_beyond(plan, {shard: stands}) == beyond
+    ((node, inflight),) = adopt_nodes(plan, {shard: stands}, 8).values()
+    assert (inflight.waiting if inflight else ()) == (() if beyond else (failed,))
+    assert node.position == f"AFTER_SEQUENCE_NUMBER {'5' if beyond else at}"
