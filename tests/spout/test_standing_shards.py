@@ -317,3 +317,16 @@ def test_the_first_word_of_an_end_stays_and_of_two_answers_the_last_is_read(time
     found = store.stop.get(fresh=True)
     assert found is not None
     assert (found.epoch, found.settled) == (epoch, 4)
+
+
+def test_the_log_says_of_a_shard_whose_reads_are_refused_and_when_that_ends(
+    time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = refused(time)
+    with caplog.at_level("INFO"):
+        world.goes_on(0.5)
+        assert [message for message in caplog.messages if A in message and "throttles the reads" in message]
+        assert isinstance(world.kinesis, Refusing)
+        world.kinesis.refuses = False
+        world.goes_on(1)
+    assert [message for message in caplog.messages if A in message and "answers again" in message]
