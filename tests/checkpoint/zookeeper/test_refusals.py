@@ -58,11 +58,22 @@ def test_a_folder_that_is_deleted_under_a_run_is_named(client: KazooClient, layo
         store.shards.settle({"x": (done, held)}, {}, None, SettledNode(txid=1, plan=""), epoch)
 
 
-@pytest.mark.parametrize("code", [-4, -118, -119, -125, -127, -1, -999])
-def test_each_number_is_told(code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (-4, "connection was lost"),
+        (-118, "another server"),
+        (-119, "only reads"),
+        (-125, "quota"),
+        (-127, "more requests than it takes"),
+        (-1, "ZooKeeper's own log"),
+        (-999, "ZooKeeper's own log"),
+    ],
+)
+def test_each_number_is_told_with_what_to_do(code: int, said: str) -> None:
     what, remedy = explain_refusal("/a", error_of(code))
     assert f"/a ({code}, " in what
-    assert remedy
+    assert said in remedy
 
 
 def test_a_refusal_of_a_race_is_an_error_of_the_library(client: KazooClient) -> None:
