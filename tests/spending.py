@@ -1,7 +1,7 @@
 """What the tests cost: seconds of a processor and of the clock, by file, by kind, and the dearest tests.
 
-A plugin of pytest: `make test ARGS="--spent"` prints its tables. One process runs all tests then, for what another
-one does would be counted in.
+A plugin of pytest: `make test WORKERS=0 ARGS=--spent` prints its tables. One process runs all tests then:
+each process of pytest-xdist would count its own.
 """
 
 from __future__ import annotations
