@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, functions as F
 
@@ -49,20 +51,34 @@ class Outcomes:
         """The txid of the batch."""
         return self.batch.txid
 
-    def fail(self, rows: DataFrame | Iterable[str], reason: str | Column) -> None:
+    def fail(
+        self,
+        rows: DataFrame | Iterable[str],
+        reason: str | Column,
+        *,
+        retry: bool = True,
+        after: str | timedelta | None = None,
+    ) -> None:
         """Send records back.
 
-        `rows` is a DataFrame with the column `messageId` (any number of rows of this batch), or message ids;
-        `reason` is a text, or a column of `rows` with one.
+        Args:
+            rows: a DataFrame with the column `messageId` (any number of rows of this batch), or message ids.
+            reason: a text, or a column of `rows` with one.
+            retry: False where no further delivery can help: they go where `onExhausted` says.
+            after: they do not come again before a while, such as `10m`, has passed; the policy's delay may be longer.
 
         Raises:
             NotOfThisBatchError: `rows` has no column `messageId`, or a row has a null there.
+            DelayError: `after` is no delay, or is given with `retry=False`.
         """
+        said = partial(Failure.said, retry=retry, after=after)
+        # A mistake is found also where no row fails.
+        refused = said("refused by the sink")
         if not isinstance(rows, DataFrame):
             if isinstance(reason, Column):
                 msg = "outcomes.fail needs a DataFrame of rows if the reason is a column. Give the reason as a text"
                 raise NotOfThisBatchError(msg)
-            failure = Failure.said(reason)
+            failure = said(reason)
             for message_id in rows:
                 self._fail(message_id, failure)
             return
@@ -80,7 +96,7 @@ class Outcomes:
                     "rows out"
                 )
                 raise NotOfThisBatchError(msg)
-            self._fail(row["messageId"], Failure.said(row["reason"] or "refused by the sink"))
+            self._fail(row["messageId"], said(row["reason"]) if row["reason"] else refused)
 
     def _fail(self, message_id: str, failure: Failure) -> None:
         known = self._failed.get(message_id)

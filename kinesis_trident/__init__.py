@@ -82,7 +82,11 @@ if TYPE_CHECKING:
         Acker as Acker,
         TreeOutcome as TreeOutcome,
     )
-    from kinesis_trident.tracker.errors import OrderError as OrderError
+    from kinesis_trident.tracker.errors import (
+        OrderError as OrderError,
+        PermanentFailure as PermanentFailure,
+        RetryLater as RetryLater,
+    )
     from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker as InflightRecordTracker
     from kinesis_trident.tracker.records import RecordPosition as RecordPosition
     from kinesis_trident.tracker.retry import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from types import TracebackType
 from typing import Literal, Self, SupportsIndex
 
@@ -28,7 +29,7 @@ from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.visible_text import count_noun, shorten
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.source import zookeeper_options
-from kinesis_trident.tracker.failure import Failure, text_of
+from kinesis_trident.tracker.failure import failure_of, text_of
 from kinesis_trident.tracker.position_keys import Keys, keys_of, merge_keys, pack_in_parts
 
 _LOOKS = 5
@@ -94,16 +95,30 @@ class Acks:
         return self._tell(message_ids, "ack", "", attempt)
 
     def fail(
-        self, message_ids: Iterable[str], reason: str | BaseException, *, attempt: SupportsIndex | None = None
+        self,
+        message_ids: Iterable[str],
+        reason: str | BaseException,
+        *,
+        attempt: SupportsIndex | None = None,
+        retry: bool = True,
+        after: str | timedelta | None = None,
     ) -> int:
         """Mark records as failed: a later micro-batch delivers them again, or they go to the dead letter.
 
-        Works as `ack` does. At most 256 characters of `reason`, a text or an exception, are stored. Records that
-        are done or failed stay so.
+        Works as `ack` does. Records that are done or failed stay so.
+
+        Args:
+            message_ids: as for `ack`.
+            reason: a text, or an exception, of which a `PermanentFailure` and a `RetryLater` mean what they do when
+                they are raised. At most 256 characters are stored.
+            attempt: as for `ack`.
+            retry: False where no further delivery can help: they go where `onExhausted` says.
+            after: they do not come again before a while, such as `10m`, has passed; the policy's delay may be longer.
+
+        Raises:
+            DelayError: `after` is no delay, or is given for records that do not come again. No record was failed.
         """
-        if isinstance(reason, BaseException):
-            reason = f"{type(reason).__name__}: {reason}"
-        failure = Failure.said(reason or "failed by Acks.fail")
+        failure = failure_of(reason or "failed by Acks.fail", retry=retry, after=after)
         return self._tell(message_ids, "fail", text_of(failure), attempt)
 
     def reset_timeout(self, message_ids: Iterable[str], *, attempt: SupportsIndex | None = None) -> int:

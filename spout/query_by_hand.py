@@ -110,6 +110,7 @@ class QueryByHand:
         **run: Any,
     ) -> None:
         self.checkpoint = checkpoint
+        self._clock = clock
         self._most_records = options.max_records_per_trigger
         self.judges = judges
         self._subscriber = (
@@ -276,7 +277,12 @@ class QueryByHand:
     def task(self, part: TurnsPartition) -> list[Any]:
         """Run one task of a batch: its rows, in the order in which the task gives them."""
         reader = TurnReader(
-            part, self.kinesis, self.store, look_first=part.replay, subscriber=self._subscriber
+            part,
+            self.kinesis,
+            self.store,
+            look_first=part.replay,
+            subscriber=self._subscriber,
+            wall=lambda: round(self._clock() * 1000),
         )
         found: list[Any] = []
         for batch in reader.rows():

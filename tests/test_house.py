@@ -24,7 +24,8 @@ FLOORS = {
         "database folder lazy_names",
     ],
     "tracker": [
-        "errors failure",
+        "errors",
+        "failure",
         "records",
         "few_failures ids packing position_keys retry",
         "runs",

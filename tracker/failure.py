@@ -3,7 +3,7 @@
 Stored it is a text, which this module alone writes and reads. Most are what somebody said, with the bolt or function:
 `ValueError: no number (bolt parse)`, `... (in map(parse))`. What decides begins with a word of `_WORDS` instead:
 
-    WORD[ <epoch ms>][ (bolt <name>)]...[: <what was said>[ (in <function>)]]
+    WORD[ <seconds>s][ (bolt <name>)]...[: <what was said>[ (in <function>)]]
 
 So what somebody says and would be taken for such a head is stored behind `said: `, and shown without it.
 """
@@ -11,12 +11,15 @@ So what somebody says and would be taken for such a head is stored behind `said:
 from __future__ import annotations
 
 import re
+from collections.abc import Container
+from datetime import timedelta
 from enum import IntEnum
 from functools import lru_cache
 
 import msgspec
 
-from kinesis_trident.common.visible_text import REASON_LENGTH, make_reason
+from kinesis_trident.common.visible_text import REASON_LENGTH, make_reason, shorten
+from kinesis_trident.tracker.errors import DelayError, RecordFailure, seconds_of
 
 OTHER = "other"
 """The class of a reason that names no class of errors."""
@@ -44,14 +47,14 @@ class Kind(IntEnum):
     PERMANENT = 10  # No retry can help.
 
 
-# What a function has failed needs a word only with a time.
+# What a function has failed needs a word only with a delay.
 _WORDS = {kind.name: kind for kind in Kind if kind not in (Kind.RETRY, Kind.DIED)} | {
     "HELD_ANEW": Kind.HELD,
     "WORKER_DIED": Kind.DIED,
     "AFTER": Kind.RETRY,
 }
 _WORD_OF = {kind: word for word, kind in _WORDS.items() if word != "HELD_ANEW"}
-_HEAD = re.compile(rf"({'|'.join(sorted(_WORDS, reverse=True))})(?: ([0-9]{{1,16}}))?(?= \(bolt |: |\Z)")
+_HEAD = re.compile(rf"({'|'.join(sorted(_WORDS, reverse=True))})(?: ([0-9]{{1,16}})s)?(?= \(bolt |: |\Z)")
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -62,20 +65,44 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
         reason: what was said; see `Failure.said`.
         where: the bolt that failed it, or `in ` and the function; of records that are held all bolts that hold them,
             or none if they are not known.
-        not_before_at: the earliest time of the next delivery, in epoch milliseconds; 0: the policy's.
+        after_s: the least delay before the next delivery, in seconds; 0: the policy's.
         anew: the time for which a record may be held begins again.
+        classes: those of the error that was raised, with all that they derive from; they are not stored.
     """
 
     kind: Kind = Kind.RETRY
     reason: str = ""
     where: tuple[str, ...] = ()
-    not_before_at: int = 0
+    after_s: int = 0
     anew: bool = False
+    classes: tuple[str, ...] = ()
 
     @classmethod
-    def said(cls, text: str, *where: str) -> Failure:
-        """Return the failure of which somebody says this: it never means more than that."""
-        return cls(Kind.RETRY, make_reason(text), where)
+    def said(
+        cls, text: str, *where: str, retry: bool = True, after: str | timedelta | None = None
+    ) -> Failure:
+        """Return the failure of which somebody says this: the text itself never means more than that.
+
+        Args:
+            text: the reason.
+            where: the bolt.
+            retry: a further delivery may help.
+            after: the least delay before it, such as `10m`; None: the policy's.
+
+        Raises:
+            DelayError: `after` is no delay, or there is no further delivery.
+        """
+        if not retry and after is not None:
+            msg = f"after={shorten(repr(after), 100)} is given for a record that does not come again. Leave it out"
+            raise DelayError(msg)
+        kind = Kind.RETRY if retry else Kind.PERMANENT
+        return cls(kind, make_reason(text), where, 0 if after is None else seconds_of(after))
+
+    def without_retry(self, classes: Container[str]) -> Failure:
+        """Return the failure as one for good, if the error is of one of these classes or of a subclass of it."""
+        if not any(one in classes for one in self.classes):
+            return self
+        return Failure(Kind.PERMANENT, self.reason, self.where)
 
     def __str__(self) -> str:
         return shown(text_of(self))
@@ -83,6 +110,36 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
 OF_ANOTHER_STREAM = Failure(Kind.EXPIRED, "Kinesis calls its position invalid: it is of another stream")
 """The failure of a record that its stream never had, which only a letter of another stream of that name asks for."""
+
+
+def failure_of(
+    error: object, *where: str, retry: bool = True, after: str | timedelta | None = None
+) -> Failure:
+    """Return the failure of a record for which code, or the bolt `where`, has raised or said something.
+
+    A `RecordFailure` says by its class whether, and when, the record comes again; of other errors `classes` says what
+    they are. `retry`, `after`: as in `Failure.said`.
+
+    Raises:
+        DelayError: as `Failure.said`.
+    """
+    try:
+        text = str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        text = ""
+    classes = tuple[str, ...]()
+    if isinstance(error, RecordFailure):
+        retry = retry and error.retry
+        after = error.after if after is None and retry else after
+    elif isinstance(error, BaseException) and after is None:
+        classes = tuple([one.__name__ for one in type(error).__mro__[:-1]])
+    if isinstance(error, BaseException) or not (text or isinstance(error, str)):
+        name = type(error).__name__
+        text = f"{name}: {text}" if text else name
+    failure = Failure.said(text or "FAILED", *where, retry=retry, after=after)
+    return msgspec.structs.replace(failure, classes=classes) if classes else failure
 
 
 def join(one: Failure, other: Failure) -> Failure:
@@ -93,26 +150,26 @@ def join(one: Failure, other: Failure) -> Failure:
     """
     if one == other:
         return one
-    not_before_at = max(one.not_before_at, other.not_before_at)
+    after_s = max(one.after_s, other.after_s)
     if one.kind == other.kind and one.kind <= Kind.HELD:
         where = tuple(sorted({*one.where, *other.where})) if one.where and other.where else ()
         reason, anew = min(one.reason, other.reason), one.anew or other.anew
-        return Failure(one.kind, reason, where, not_before_at, anew)
+        return Failure(one.kind, reason, where, after_s, anew)
     first = min(one, other, key=lambda each: (-each.kind, each.where, each.reason))
-    return msgspec.structs.replace(first, not_before_at=not_before_at)
+    return msgspec.structs.replace(first, after_s=after_s)
 
 
 def text_of(failure: Failure) -> str:
     """Return a failure as it is stored: at most 256 characters."""
-    kind, where, at = failure.kind, failure.where, failure.not_before_at
+    kind, where, after_s = failure.kind, failure.where, failure.after_s
     suffix = "".join([f"{' (' if name[:3] == 'in ' else _NAME}{name[:_NAME_LENGTH]})" for name in where])
-    if kind is Kind.RETRY and not at:
+    if kind is Kind.RETRY and not after_s:
         text = failure.reason[: REASON_LENGTH - len(suffix)] + suffix
         if _find_head(text) is None and not text.startswith(_SAID):
             return text
         return _SAID + failure.reason[: REASON_LENGTH - len(suffix) - len(_SAID)] + suffix
     word = "HELD_ANEW" if kind is Kind.HELD and failure.anew else _WORD_OF[kind]
-    head = f"{word} {at}" if at else word
+    head = f"{word} {after_s}s" if after_s else word
     if suffix.startswith(" (in "):
         return f"{head}: {failure.reason}"[: REASON_LENGTH - len(suffix)] + suffix
     named = head + "".join([f"{_NAME}{name})" for name in where])
@@ -162,7 +219,17 @@ def is_held(text: str) -> bool:
     return text.startswith("HELD") and parse(text).kind is Kind.HELD
 
 
+def class_of(failure: Failure) -> str:
+    """Return the word of a failure, or the class of the error in what was said."""
+    return _class_in(failure.reason) if failure.kind is Kind.RETRY else _WORD_OF[failure.kind]
+
+
 def error_class(reason: str) -> str:
-    """Return the class of the error in a reason, for counting: a message may hold anything, and never repeat."""
+    """Return the same of a reason as people read it, for counting: a message may hold anything, and never repeat."""
+    head = _HEAD.match(reason)
+    return _class_in(reason) if head is None else head[1]
+
+
+def _class_in(reason: str) -> str:
     name = reason.partition(":")[0].partition(_NAME)[0].partition(" (in ")[0].strip()
     return name if _CLASS.fullmatch(name) else OTHER

@@ -48,7 +48,9 @@ class Few:
             reason = self._more
         short = msgspec.structs.replace(failure, reason=reason)
         if short not in self._shortened and len(self._shortened) >= MAX_REASONS:
-            short = Failure(failure.kind, reason and self._more)
+            # A power of two: each of very many records can have a delay of its own.
+            after_s = 1 << (failure.after_s - 1).bit_length() if failure.after_s else 0
+            short = Failure(failure.kind, reason and self._more, after_s=after_s)
         return self._shortened.setdefault(short, text_of(short))
 
     def limit(self, runs: Sequence[Run]) -> tuple[Run, ...]:

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from kinesis_trident.tracker.errors import BackoffError
-from kinesis_trident.tracker.failure import Failure, Kind, is_held, parse, text_of
+from kinesis_trident.tracker.errors import DURATION, UNITS, BackoffError
+from kinesis_trident.tracker.failure import Failure, Kind, class_of, is_held, parse, text_of
 from kinesis_trident.tracker.records import Noted, RecordPosition
 
 DUE_GRAIN_MS = 1_000
 """Due times are multiples of this."""
 
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_DURATION = r"(\d+(?:\.\d+)?)(ms|s|m|h)"
-_TEXT = re.compile(rf"\s*{_DURATION}\s*\.\.\s*{_DURATION}\s+x\s*(\d+(?:\.\d+)?)\s*")
+_TEXT = re.compile(rf"\s*{DURATION}\s*\.\.\s*{DURATION}\s+x\s*(\d+(?:\.\d+)?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Backoff:
         base, base_unit, cap, cap_unit, factor = found.groups()
         try:
             return cls(
-                round(float(base) * _UNITS[base_unit]), round(float(cap) * _UNITS[cap_unit]), float(factor)
+                round(float(base) * UNITS[base_unit]), round(float(cap) * UNITS[cap_unit]), float(factor)
             )
         except (BackoffError, OverflowError) as e:
             msg = (
@@ -93,7 +91,8 @@ class RetryPolicy:
     `limit` counts retries: 3 means four deliveries, 0 means none (a failed record is exhausted at once and
     the checkpoint still moves). `dead_letter`: exhausted records are kept as dead until they are
     dead-lettered; without it they count as done at once, as in the original spout. `hold_ms`: how long a bolt may
-    hold a record, from batch to batch.
+    hold a record, from batch to batch. `no_retry`: the classes of errors, and the words of reasons, after which no
+    retry can help.
 
     Raises:
         BackoffError: `limit` is negative.
@@ -103,6 +102,7 @@ class RetryPolicy:
     backoff: Backoff = field(default_factory=Backoff)
     dead_letter: bool = True
     hold_ms: int = 30_000
+    no_retry: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.limit < 0:
@@ -113,6 +113,10 @@ class RetryPolicy:
         """Return whether delivery number `attempt` (from 1) is the last one."""
         return attempt > self.limit
 
+    def gives_up(self, failure: Failure) -> bool:
+        """Return whether no retry can help after this failure; one that says when it comes again does come."""
+        return failure.kind in _FINAL or (not failure.after_s and class_of(failure) in self.no_retry)
+
     def due(self, attempt: int, now_ms: int, rng: random.Random) -> int:
         """Return when to deliver again what failed at `now_ms` in delivery number `attempt` (from 1).
 
@@ -120,7 +124,7 @@ class RetryPolicy:
         for many of them.
         """
         delay = math.ceil(rng.random() * self.backoff.bound(attempt))
-        return -(-(now_ms + delay) // DUE_GRAIN_MS) * DUE_GRAIN_MS
+        return _whole(now_ms + delay)
 
     def held_until(self, since_ms: int, now_ms: int) -> int | None:
         """Return when a record that is held since some time comes again; None if that was long enough.
@@ -128,6 +132,11 @@ class RetryPolicy:
         With the next second: those that wait for each other come together.
         """
         return (now_ms // DUE_GRAIN_MS + 1) * DUE_GRAIN_MS if now_ms - since_ms < self.hold_ms else None
+
+
+def _whole(at: int) -> int:
+    """Return a time rounded up to a whole second."""
+    return -(-at // DUE_GRAIN_MS) * DUE_GRAIN_MS
 
 
 KEPT_FAILURES = 16
@@ -182,9 +191,14 @@ def decide(
     failures = _note(before, now_ms, failure)
     if failure.kind is Kind.BEHIND:
         return Fate(State.WAITING, attempt - 1, 0, failures)
-    if due is None:
+    if due is None or policy.gives_up(failure):
         return Fate(State.DEAD if policy.dead_letter else State.ACKED, attempt, 0, failures)
-    return Fate(State.WAITING, attempt, max(due, failure.not_before_at), failures)
+    return Fate(State.WAITING, attempt, max(due, _whole(now_ms + 1_000 * failure.after_s)), failures)
+
+
+def delay_asked(failures: tuple[Noted, ...]) -> int:
+    """Return the longest delay in ms that the last of some failures can have asked for; 0 if there is none."""
+    return parse(failures[-1].text).after_s * 1_000 + DUE_GRAIN_MS if failures else 0
 
 
 def _note(before: tuple[Noted, ...], at: int, failure: Failure) -> tuple[Noted, ...]:

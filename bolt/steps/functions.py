@@ -11,8 +11,9 @@ is not the function's: it is how Spark's daemon and a person interrupt a process
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from reprlib import repr as short_repr
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -32,7 +33,8 @@ from kinesis_trident.bolt.steps.fits import by_name
 from kinesis_trident.bolt.steps.time_zones import times_in_zone
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG
 from kinesis_trident.common.arrow_columns import booleans, numbers, values_of
-from kinesis_trident.tracker.failure import Failure
+from kinesis_trident.tracker.errors import DelayError
+from kinesis_trident.tracker.failure import Failure, failure_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 FAILED = "__failed"
 """A column of strings that a vectorised function may add: a value fails the record, with that reason."""
+
+RETRY, AFTER = "__retry", "__after"
+"""Columns that it may add beside it: false where no retry can help, or the least delay before it, such as `10m`."""
 
 ROW = "__row"
 """A column of numbers that an Arrow function may add: the input row of each row, ascending from 0."""
@@ -114,20 +119,6 @@ def join_parts(parts: Iterable[Judged]) -> Judged:
 def reason_of(error: object) -> str:
     """Return an error's class and message, or any other value as text; see `make_reason`."""
     return failure_of(error).reason
-
-
-def failure_of(error: object, *where: str) -> Failure:
-    """Return the failure of a record for which a function, or the bolt `where`, has raised or said something."""
-    try:
-        text = str(error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        text = ""
-    if isinstance(error, BaseException) or not (text or isinstance(error, str)):
-        name = type(error).__name__
-        text = f"{name}: {text}" if text else name
-    return Failure.said(text or "FAILED", *where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +250,16 @@ class PandasStep:
         result = result.sort_index()
         source = result.index.to_numpy().astype(np.int64)
         failed: dict[int, Failure] = {}
+        _refuse_alone(result.columns, self.function)
         if FAILED in result:
             bad = result[FAILED].notna().to_numpy()
-            failed = {
-                int(row): Failure.said(str(reason))
-                for row, reason in zip(source[bad], result[FAILED][bad], strict=True)
+            said = result[bad]
+            told = {
+                name: [None if pd.isna(value) else value for value in said[name]]
+                for name in (FAILED, RETRY, AFTER)
+                if name in said
             }
+            failed = dict(zip(source[bad].tolist(), _failures_in(told, self.function), strict=True))
             result, source = result[~bad], source[~bad]
         columns = [to_column(result[field.name], field.type) for field in self.schema]
         return _fitted(columns, source, failed, self.schema)
@@ -300,12 +295,17 @@ class ArrowStep:
             )
             raise OperatorError(msg)
         failed: dict[int, Failure] = {}
+        _refuse_alone(result.schema.names, self.function)
         if FAILED in result.schema.names:
             reasons = result.column(FAILED)
             good = values_of(reasons.is_null())
-            texts = list(map(str, reasons.filter(booleans(~good)).to_pylist()))
-            known = {text: Failure.said(text) for text in set(texts)}
-            failed = dict(zip(source[~good].tolist(), map(known.__getitem__, texts), strict=True))
+            said = result.filter(booleans(~good))
+            told = {
+                name: said.column(name).to_pylist()
+                for name in (FAILED, RETRY, AFTER)
+                if name in said.schema.names
+            }
+            failed = dict(zip(source[~good].tolist(), _failures_in(told, self.function), strict=True))
             # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
             result, source = result.filter(booleans(good)), source[good]
@@ -315,6 +315,54 @@ class ArrowStep:
             msg = f"the function's result has no column {missing[0]!r}; it has {names}"
             raise OperatorError(msg)
         return _fitted([result.column(name) for name in self.schema.names], source, failed, self.schema)
+
+
+def _refuse_alone(names: Collection[str], function: object) -> None:
+    """Refuse columns about failures in a result that names none.
+
+    Raises:
+        OperatorError: there is one.
+    """
+    alone = [name for name in (RETRY, AFTER) if name in names]
+    if alone and FAILED not in names:
+        msg = (
+            f"the result of {_name_of(function)} has a column {alone[0]!r}, but none {FAILED!r}, which names the rows "
+            "that it is about. Add it: a text fails its row, null does not"
+        )
+        raise OperatorError(msg)
+
+
+def _name_of(function: object) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _failures_in(columns: Mapping[str, Sequence[Any]], function: object) -> list[Failure]:
+    """Return the failures of rows of a function's result, from the columns that name them.
+
+    Raises:
+        OperatorError: a value is none of its column.
+    """
+    count = len(columns[FAILED])
+    retries, afters = (columns.get(name) or [None] * count for name in (RETRY, AFTER))
+    rows = list(zip(map(str, columns[FAILED]), retries, afters, strict=True))
+    # Nearly all are alike. What is no delay may not be hashable.
+    keys = list(map(repr, rows))
+    known = {key: _failure_in(*row, function) for key, row in dict(zip(keys, rows, strict=True)).items()}
+    return list(map(known.__getitem__, keys))
+
+
+def _failure_in(reason: str, retry: object, after: Any, function: object) -> Failure:
+    what = RETRY
+    try:
+        if retry is not None and not isinstance(retry, bool | np.bool_):
+            msg = f"{short_repr(retry)} is neither true, false nor null. Give false where no retry can help"
+            raise DelayError(msg)
+        what = AFTER
+        return Failure.said(reason, retry=retry is None or bool(retry), after=after)
+    except DelayError as error:
+        where = f"the column {what!r} of the result of {_name_of(function)}"
+        msg = f"{where}, in a row that fails with {short_repr(reason)}: {error}"
+        raise OperatorError(msg) from error
 
 
 def _fitted(

@@ -27,6 +27,7 @@ import numpy as np
 
 from kinesis_trident.checkpoint.model.nodes import SlowCall
 from kinesis_trident.common.visible_text import count_noun
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import of_turn, turn_of
 
 log = logging.getLogger(__name__)
@@ -71,12 +72,18 @@ class Watch:
         limit: the seconds that a call may take; None for no limit.
         operator: its name.
         noted_after: the seconds between two looks at the current call; one that is the same in both is noted.
+        no_retry: the classes of the errors of calls after which no retry can help.
     """
 
     notes: Notes | None = None
     limit: float | None = None
     operator: str = ""
     noted_after: float = _NOTED_AFTER
+    no_retry: frozenset[str] = frozenset()
+
+    def judge(self, failure: Failure) -> Failure:
+        """Return what the failure of a call means."""
+        return failure.without_retry(self.no_retry)
 
 
 class Watchdog:
@@ -108,7 +115,9 @@ class Watchdog:
             self._watch = None
         elif watch.limit is not None:
             self._limit()
-        elif not self._is_ticking or signal.getsignal(signal.SIGALRM) != self._look:
+        elif watch.notes is not None and (
+            not self._is_ticking or signal.getsignal(signal.SIGALRM) != self._look
+        ):
             self._tick(watch)
         self.next_call = self._next_call if watch.limit is not None else self._calls.__next__
         self._next_call()

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import BatchFailedError, EmitError, OperatorError
-from kinesis_trident.bolt.steps.functions import failure_of, reason_of
+from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG, Watch
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutputCollector, Bolt, Tuple
 from kinesis_trident.bolt.storm.output import Output, Parents
@@ -31,7 +31,7 @@ from kinesis_trident.bolt.tracking.reports import OperatorLedger, add_failures
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.spout.reader.rows import ANCHORS
-from kinesis_trident.tracker.failure import Failure, Kind
+from kinesis_trident.tracker.failure import Failure, Kind, failure_of
 
 # A traceback has the locals of code that failed: nobody keeps a tuple there.
 _CLOSED = (ModuleType, type, FrameType, TracebackType)
@@ -202,7 +202,7 @@ class TaskCollector(StormNames):
                 self._tuple(tup, "what it acked")
 
     def fail(self, tup: Tuple, reason: object = "FAILED") -> None:
-        """Fail the tuple. `reason`: a text, or an exception."""
+        """Fail the tuple. `reason`: a text, or an exception, whose class may say whether and when it comes again."""
         with self._lock:
             held = self._tuple(tup, "what it failed")
             if not held.answered:
@@ -296,7 +296,7 @@ class TaskCollector(StormNames):
                         "batch again"
                     )
                     raise OperatorError(msg) from error
-                failure = failure or failure_of(error, self._component)
+                failure = failure or self._judge(error)
         with self._lock:
             self._ended = True
             for output in self._outputs.values():
@@ -352,9 +352,13 @@ class TaskCollector(StormNames):
 
     def _fail(self, tup: HeldTuple, reason: object) -> None:
         # The text first: a reason that cannot be converted must not leave the tuple acked.
-        failure = failure_of(reason, self._component)
+        failure = self._judge(reason)
         self._answer(tup)
         self._record(partial(self._fail_row, tup.given, tup.row, failure))
+
+    def _judge(self, reason: object) -> Failure:
+        failure = failure_of(reason, self._component)
+        return failure if self._watch is None else self._watch.judge(failure)
 
     def _record(self, failure: Callable[[], None]) -> None:
         """Record a failure in the task's own thread: other operators of the task share the ledgers."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.steps.watchdog import Watch
 from kinesis_trident.bolt.testing.given_tuples import FailedTuple, batches_of, record_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -106,6 +107,7 @@ class LocalStream:
             options.retry_limit,
             Backoff.parse(options.retry_backoff),
             hold_ms=round(options.message_timeout * 1000),
+            no_retry=options.no_retry_for,
         )
         self._state = ShardState(TRIM_HORIZON)
         self._rng = random.Random(0)
@@ -176,7 +178,8 @@ class LocalStream:
         store = LocalStore(layout, pin, self._life.applied)
         frame = session.frame(self._schema, [[self._with_scheme(rows, [number for number, _ in deliveries])]])
         # A batch asks no more of its store than this one has.
-        process(frame, CurrentBatch(cast(SourceStore, store), BatchNode(epoch=epoch, plan=plan)))
+        batch, watch = BatchNode(epoch=epoch, plan=plan), Watch(no_retry=self._policy.no_retry)
+        process(frame, CurrentBatch(cast(SourceStore, store), batch, watch=watch))
         self._settle(plan, store, deliveries, now)
 
     @property

@@ -65,6 +65,7 @@ class CurrentBatch:
         batch: BatchNode,
         options: SourceOptions | None = None,
         published: BatchOutcome | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._store = store
         self._plan = plan = batch.plan
@@ -72,14 +73,14 @@ class CurrentBatch:
         self.application = store.layout.identity
         self._spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self.deadly: Mapping[int, Failed] = {}
-        self._watch = None if options is None else self._watch_of(options)
+        self._watch = watch if options is None else self._watch_of(options)
         self.tag = tag(batch.epoch, batch.plan.plan)
         ours = published is not None and published.plan == self._plan.plan
         self._published = published if ours else None
 
     def _watch_of(self, options: SourceOptions) -> Watch:
         notes = SlowCallNotes(options.zookeeper, self._store.layout, self.txid, self.epoch)
-        return Watch(notes, options.record_timeout)
+        return Watch(notes, options.record_timeout, no_retry=options.no_retry_for)
 
     @classmethod
     def newest(cls, store: SourceStore, options: SourceOptions | None = None) -> CurrentBatch:

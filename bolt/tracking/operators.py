@@ -39,6 +39,10 @@ class Tag:
         asked = current_place().spans
         return OperatorLedger(self.operator, self.txid, Spans.parse(asked) if asked else None)
 
+    def judge(self, failure: Failure) -> Failure:
+        """Return what the failure of a call means."""
+        return failure if self.watch is None else self.watch.judge(failure)
+
 
 def send(tag: Tag, *ledgers: OperatorLedger) -> None:
     """Send the reports of the current task, of one operator or more; call it only at the end of the input."""
@@ -95,7 +99,7 @@ class StepOperator:
         parts = watched(chain(self.steps, given), self.tag.watch, anchors, range(batch.num_rows))
         for judged in parts:
             rows = np.fromiter(judged.failed, np.int64, len(judged.failed))
-            failed = dict(zip(taken[rows].tolist(), judged.failed.values(), strict=True))
+            failed = dict(zip(taken[rows].tolist(), map(self.tag.judge, judged.failed.values()), strict=True))
             if failed:
                 self._fail(batch, anchors, failed, ledger)
                 if self.spool is not None:

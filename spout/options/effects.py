@@ -79,7 +79,7 @@ EFFECT: Mapping[str, Effect] = {
     ),
     **_rows(
         _QUERY,
-        "spout ackMode messageTimeout recordTimeout maxFailedShare "
+        "spout ackMode messageTimeout recordTimeout maxFailedShare noRetryFor maxRecordAge "
         "retryLimit maxRetryingRecords retryRangesPerShard retryBytesPerShard "
         "maxFetchRecordsPerShard maxFetchBytesPerShard maxFetchBytesPerTask maxShardSkew maxFetchTime idlePollInterval "
         "consumerMode describeShardInterval shardOrdering onCheckpointMismatch logFormat",

@@ -36,6 +36,7 @@ _BYTES = {
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _ARN = re.compile(r"arn:[^:]+:kinesis:(?P<region>[^:]+):(?P<account>\d*):stream/(?P<name>[\w.-]+)", re.ASCII)
 _STREAM = re.compile(r"[\w.-]{1,128}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 _CONSUMER = re.compile(r"(?P<stream>.+)/consumer/[\w.-]+:\d+", re.ASCII)
 
 
@@ -80,6 +81,18 @@ def choice(kind: object, **synonyms: str) -> Parser:
         return found
 
     return parse
+
+
+def reasons(given: str) -> frozenset[str]:
+    """Parse names of classes of errors and words of reasons, separated by commas; an empty text has none."""
+    names = [name.strip() for name in given.split(",")] if given.strip() else []
+    if not all(map(_NAME.fullmatch, names)):
+        msg = (
+            "names of classes of errors without their modules, and words of reasons, separated by commas, such as "
+            "JSONDecodeError,KeyError,TIMEOUT"
+        )
+        raise ValueError(msg)
+    return frozenset(names)
 
 
 def consumer_name(given: str) -> str:

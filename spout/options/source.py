@@ -115,6 +115,20 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "The delay before a retry, exponential with full jitter: `<first>..<longest> x<factor>`. Retries are due at "
         "whole seconds, so that neighbours come together: a shorter delay lasts until the next one.",
     )
+    no_retry_for: frozenset[str] = option(
+        "noRetryFor",
+        parsers.reasons,
+        "",
+        "The failures after which no retry can help, such as `JSONDecodeError,KeyError,TIMEOUT`: classes of errors, "
+        "with their subclasses, and words of reasons. Such a record does not come again (docs/retries.md).",
+    )
+    max_record_age: float | None = option(
+        "maxRecordAge",
+        parsers.timeout,
+        None,
+        "A record that arrived longer ago when it is read, or when its retry is due, is not delivered: it fails with "
+        "AGED, and goes where `onExhausted` says (docs/retries.md).",
+    )
     record_timeout: float | None = option(
         "recordTimeout",
         parsers.timeout,

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.tracker.retry import delay_asked
 
 _AWAY = 0.1
 """Seconds from an answer to Spark's next call, of which more say that Spark waits for its trigger."""
@@ -149,10 +150,13 @@ def correct_due_times(inflight: InflightNode, now: int, longest_delay: int, time
     """Return the records in flight with implausibly late times corrected. Pure; times are milliseconds.
 
     Another process has set these times, by a clock that may have been hours ahead of `now`. A retry that is due later
-    than the longest delay from now becomes due; an ack with more than two timeouts left (clocks differ) gets one.
+    than the longest delay from now, or than its failure has asked for, becomes due; an ack with more than two timeouts
+    left (clocks differ) gets one.
     """
     waiting = tuple(
-        msgspec.structs.replace(run, due=now) if run.due > now + longest_delay else run
+        msgspec.structs.replace(run, due=now)
+        if run.due > now + max(longest_delay, delay_asked(run.failures))
+        else run
         for run in inflight.waiting
     )
     pending = tuple(

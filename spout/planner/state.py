@@ -56,7 +56,12 @@ def make_rules(options: SourceOptions, rng: random.Random) -> InflightRules:
     """Return how the options settle the records in flight; addresses are without their credentials."""
     timeout = round(options.message_timeout * 1000)
     return InflightRules(
-        RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff), hold_ms=timeout),
+        RetryPolicy(
+            options.retry_limit,
+            Backoff.parse(options.retry_backoff),
+            hold_ms=timeout,
+            no_retry=options.no_retry_for,
+        ),
         rng,
         options.max_retrying_records,
         timeout=timeout,

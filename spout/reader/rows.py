@@ -39,14 +39,21 @@ from kinesis_trident.spout.kinesis.record_batches import (
     unreadable_in,
     without_row,
 )
+from kinesis_trident.tracker.failure import Failure, Kind
 from kinesis_trident.tracker.ids import number_segments, roots, tuple_ids, xor_of
-from kinesis_trident.tracker.position_keys import Keys, concatenate
+from kinesis_trident.tracker.position_keys import KeyRanges, Keys, concatenate
 from kinesis_trident.tracker.records import NotDone, RecordPosition, Run
 
 _SUB = RECORD_SCHEMA.get_field_index("subSequenceNumber")
 
 _JOINED = 2**18
 """The bytes of batches that are joined, at most: a larger batch stays as it is."""
+
+# A kind without a reason is stored as it is shown.
+_AGED = str(Failure(Kind.AGED))
+
+_MOST_AGED = 1_000
+"""The pieces of a turn that are too old, at most: its pin names each. Arrivals rise, so nearly always there is one."""
 
 ANCHORS = "__anchors"
 MESSAGE_ID = "messageId"
@@ -135,7 +142,7 @@ class Retried(NamedTuple):
 class TurnRows:
     """The rows of one shard's turn: its segments in shard order, numbered (`tracker.ids.number_segments`).
 
-    A record that cannot be decoded is delivered without a row: it has failed already.
+    A record that cannot be decoded, or is too old, is delivered without a row: it has failed already.
 
     Args:
         stream: the stream.
@@ -171,40 +178,59 @@ class TurnRows:
         """Return the records without a row, in shard order: neighbours that have one reason together."""
         found: list[NotDone] = []
         before, behind = -2, ""
-        for batch, _, ordinals in self._numbered:
-            for at in unreadable_in(batch).tolist():
+        for batch, _, ordinals, aged in self._numbered:
+            for at, until in _neighbours(unreadable_in(batch), ordinals, aged):
                 if at:
                     before, behind = int(ordinals[at - 1]), str(position_at(batch, at - 1))
-                where, reason = (
-                    str(position_at(batch, at)),
-                    why_unreadable(batch.column("data")[at].as_py(), batch.column(_SUB)[at].as_py()),
-                )
+                first, last = str(position_at(batch, at)), str(position_at(batch, until))
+                reason = _AGED
+                if not aged[at]:
+                    data, sub = batch.column("data")[at].as_py(), batch.column(_SUB)[at].as_py()
+                    reason = why_unreadable(data, sub)
                 prev = behind if before == ordinals[at] - 1 else None
+                count = until - at + 1
                 if found and found[-1].last == prev and found[-1].text == reason:
                     one = found.pop()
-                    found.append(NotDone(one.first, where, one.count + 1, reason, one.prev))
+                    found.append(NotDone(one.first, last, one.count + count, reason, one.prev))
                 else:
-                    found.append(NotDone(where, where, 1, reason, prev))
+                    found.append(NotDone(first, last, count, reason, prev))
             before, behind = int(ordinals[-1]), str(position_at(batch, -1))
         return tuple(found)
 
     def leave_out(self, unreadable: Sequence[NotDone]) -> None:
-        """Take these records for ones that cannot be decoded, as the reader that pinned the turn has done."""
+        """Take these records for ones without a row, as the reader that pinned the turn has done."""
         for index, one in enumerate(self._numbered):
-            subs = values_of(one.batch.column("subSequenceNumber")).copy()
+            out, aged = np.zeros(len(one.ordinals), np.bool_), one.aged.copy()
             for piece in unreadable:
                 first, last = RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)
-                some = subs[count_from(one.batch, first) : count_through(one.batch, last)]
-                some[some >= PLAIN_SUB] = without_row(some[some >= PLAIN_SUB])
-            columns = one.batch.columns
-            columns[_SUB] = numbers(subs)
-            batch = pa.RecordBatch.from_arrays(columns, schema=one.batch.schema)
-            self._numbered[index] = one._replace(batch=batch)
+                some = slice(count_from(one.batch, first), count_through(one.batch, last))
+                out[some] = True
+                aged[some] |= piece.text == _AGED
+            self._numbered[index] = one.without_rows(out)._replace(aged=aged)
+
+    def leave_out_aged(self, since_ms: int, asked: Sequence[Run]) -> None:
+        """Take the records that arrived before a time, in epoch milliseconds, for failed; not those of `asked` runs.
+
+        One whose arrival is not known is not too old.
+        """
+        known, left = KeyRanges(asked), _MOST_AGED
+        for index, one in enumerate(self._numbered):
+            arrivals = values_of(one.batch.column("approximateArrivalTimestamp"))
+            aged = (arrivals != 0) & (arrivals < since_ms * 1000)
+            aged[unreadable_in(one.batch)] = False
+            if not aged.any():
+                continue
+            aged &= ~known.cover(keys_in(one.batch))
+            firsts = [first for first, _ in _neighbours(np.flatnonzero(aged), one.ordinals, aged)]
+            if len(firsts) > left:
+                aged[firsts[left] :] = False
+            left = max(0, left - len(firsts))
+            self._numbered[index] = one.without_rows(aged)._replace(aged=aged)
 
     def xor(self) -> int:
         """Return the XOR of the tuple ids of all rows, which the acks of the whole turn must equal."""
         value = 0
-        for _, _, ordinals in map(_drop_undecodable, self._numbered):
+        for _, _, ordinals, _ in map(_drop_undecodable, self._numbered):
             value ^= xor_of(tuple_ids(self.stream, self._txid, self.shard, ordinals))
         return value
 
@@ -218,7 +244,7 @@ class TurnRows:
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows for Spark, in the columns of `ARROW_SCHEMA`."""
-        for batch, attempts, ordinals in map(_drop_undecodable, self._numbered):
+        for batch, attempts, ordinals, _ in map(_drop_undecodable, self._numbered):
             given = 0
             for portion in portions(batch):
                 these = slice(given, given + portion.num_rows)
@@ -239,20 +265,39 @@ class TurnRows:
 
 
 class _Numbered(NamedTuple):
-    """Records with the attempt and the ordinal of each."""
+    """Records with the attempt and the ordinal of each, and which of those without a row are too old."""
 
     batch: pa.RecordBatch
     attempts: np.ndarray
     ordinals: np.ndarray
+    aged: np.ndarray
+
+    def without_rows(self, out: np.ndarray) -> _Numbered:
+        """Return the same with some more records without a row."""
+        subs = values_of(self.batch.column(_SUB)).copy()
+        out = out & (subs >= PLAIN_SUB)
+        subs[out] = without_row(subs[out])
+        columns = self.batch.columns
+        columns[_SUB] = numbers(subs)
+        return self._replace(batch=pa.RecordBatch.from_arrays(columns, schema=self.batch.schema))
+
+
+def _neighbours(odd: np.ndarray, ordinals: np.ndarray, aged: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of neighbours that are too old, and each other record alone; `odd`: all of them."""
+    joined = (np.diff(odd) == 1) & (np.diff(ordinals[odd]) == 1) & aged[odd[1:]] & aged[odd[:-1]]
+    edges = np.flatnonzero(~joined)
+    if len(odd):
+        firsts, lasts = odd[np.append(0, edges + 1)], odd[np.append(edges, len(odd) - 1)]
+        yield from zip(firsts.tolist(), lasts.tolist(), strict=True)
 
 
 def _drop_undecodable(numbered: _Numbered) -> _Numbered:
-    """Leave out the records that cannot be decoded."""
+    """Leave out the records without a row."""
     left_out = unreadable_in(numbered.batch)
     if not len(left_out):
         return numbered
     rows = np.delete(np.arange(numbered.batch.num_rows), left_out)
-    return _Numbered(compact(numbered.batch, rows), numbered.attempts[rows], numbered.ordinals[rows])
+    return _Numbered(compact(numbered.batch, rows), *(column[rows] for column in numbered[1:]))
 
 
 def _number_records(segments: Iterable[Segment | Retried]) -> Iterator[_Numbered]:
@@ -321,6 +366,7 @@ class _Held:
             batches[0] if len(batches) == 1 else pa.concat_batches(list(map(copy_keys, batches))),
             np.concatenate(self.attempts),
             np.concatenate(self.ordinals),
+            np.zeros(sum(map(len, self.ordinals)), np.bool_),
         )
 
 

@@ -7,8 +7,9 @@ the pin and yields the same rows.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -89,7 +90,10 @@ def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa
 
 
 class TurnReader:
-    """Reads the turns of one partition in parallel, and holds each in memory until it is pinned."""
+    """Reads the turns of one partition in parallel, and holds each in memory until it is pinned.
+
+    `wall`: epoch milliseconds, for a server that does not report the time.
+    """
 
     def __init__(
         self,
@@ -99,12 +103,14 @@ class TurnReader:
         *,
         look_first: bool,
         subscriber: Subscriber | None = None,
+        wall: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._partition = partition
         self._options = partition.options
         self._kinesis = kinesis
         self._store = store
         self._subscriber = subscriber
+        self._wall = wall
         self._source = TurnSource(partition, kinesis, subscriber)
         self._replay = TurnReplay(partition, self._source, store)
         self._recreation = Recreation(partition, kinesis)
@@ -185,7 +191,7 @@ class TurnReader:
     def _pin_last(self, shard: str, pin: Pin) -> None:
         """Pin a turn after its last row; an existing pin is valid if it has no record that this turn lacks."""
         stored, created = self._store.batches.create_pin(shard, pin, self._partition.epoch)
-        if created or holds_all_of(pin, stored):
+        if created or (holds_all_of(pin, stored) and pin.unreadable == stored.unreadable):
             return
         part = self._partition
         msg = (
@@ -204,7 +210,12 @@ class TurnReader:
                 raise
             # As planned, this turn has never given a row, and never will: the option was set back meanwhile.
             reader = TurnReader(
-                other, self._kinesis, self._store, look_first=self._look_first, subscriber=self._subscriber
+                other,
+                self._kinesis,
+                self._store,
+                look_first=self._look_first,
+                subscriber=self._subscriber,
+                wall=self._wall,
             )
             reader._letters = self._letters
             return reader._hold_as_planned(turn)
@@ -275,6 +286,11 @@ class TurnReader:
         new = [Segment(fresh.batches, attempt=1)] if fresh is not None and fresh.count else []
         rows = self._source.rows(turn, [taken.again, *new])
         part, options = self._partition, self._options
+        if options.max_record_age is not None:
+            # What somebody has asked for again has no delivery behind it: it comes, however old it is.
+            asked = [run for run, _ in turn.due if not run.attempt]
+            now = fetcher.answered or self._wall()
+            rows.leave_out_aged(now - round(options.max_record_age * 1000), asked)
         unnamed = fresh is not None and fresh.count and not isinstance(parse_position(turn.start), After)
         pin = Pin(
             txid=part.txid,

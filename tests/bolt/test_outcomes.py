@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession, functions as F
 
@@ -10,6 +13,7 @@ from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
+from kinesis_trident.tracker.errors import DelayError
 from kinesis_trident.tracker.failure import Failure, Kind, parse, text_of
 from kinesis_trident.tracker.records import Run
 
@@ -197,3 +201,48 @@ def test_rows_are_failed_by_their_message_id(spark: SparkSession) -> None:
         outcomes.fail(spark.createDataFrame([(None,)], "messageId string"), "x")
     with pytest.raises(NotOfThisBatchError, match="needs a DataFrame"):
         outcomes.fail(["a"], F.lit("x"))
+
+
+def test_a_sink_says_of_records_whether_and_when_they_come_again() -> None:
+    outcomes = Outcomes()
+    outcomes.fail(["a", "b"], "no such table", retry=False)
+    outcomes.fail(["b", "c"], "busy", after="10m")
+    outcomes.fail(["d"], "busy", after=timedelta(seconds=5))
+    assert {one: text_of(failure) for one, failure in outcomes.failures.items()} == {
+        "a": "PERMANENT: no such table",
+        # Of several kinds the higher one counts.
+        "b": "PERMANENT 600s: no such table",
+        "c": "AFTER 600s: busy",
+        "d": "AFTER 5s: busy",
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            {"after": "soon"},
+            r"after='soon' is no delay\. Give a duration with its unit, such as '30s', '10m' or '1h'",
+        ),
+        ({"after": 600}, r"after=600 is no delay\. Give a duration"),
+        (
+            {"after": "10m", "retry": False},
+            r"after='10m' is given for a record that does not come again\. Leave it out",
+        ),
+    ],
+)
+def test_a_delay_that_is_none_is_named_also_where_no_row_fails(more: dict[str, Any], said: str) -> None:
+    outcomes = Outcomes()
+    with pytest.raises(DelayError, match=said):
+        outcomes.fail([], "busy", **more)
+    assert not len(outcomes)
+
+
+def test_rows_with_a_reason_of_their_own_are_failed_for_good(spark: SparkSession) -> None:
+    outcomes = Outcomes()
+    rows = spark.createDataFrame([("a", "no"), ("b", None), ("b", "never")], "messageId string, why string")
+    outcomes.fail(rows, F.col("why"), retry=False)
+    assert {one: text_of(failure) for one, failure in outcomes.failures.items()} == {
+        "a": "PERMANENT: no",
+        "b": "PERMANENT: never",
+    }

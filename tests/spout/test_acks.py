@@ -15,6 +15,7 @@ import pytest
 from by_hand import Query, Row, SparkCheckpoint, numbers
 from tenacity import Retrying, retry_if_result, stop_after_delay
 
+from kinesis_trident import PermanentFailure, RetryLater
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import encode
@@ -28,6 +29,7 @@ from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.tracker.errors import DelayError
 from kinesis_trident.tracker.position_keys import keys_of, pack_in_parts
 
 A, B = "shardId-000000000000", "shardId-000000000001"
@@ -111,6 +113,42 @@ def until(query: Query, **wanted: int) -> None:
         return {name: found.get(name, 0) for name in wanted} == wanted
 
     Retrying(stop=stop_after_delay(120), retry=retry_if_result(lambda answer: not answer))(said)
+
+
+def test_what_somebody_fails_for_good_or_for_a_while_is_dead_lettered_or_comes_later(
+    job: Job, tmp_path: Path
+) -> None:
+    job.put(range(6))
+    query = job.start(deadLetter=str(tmp_path), onExhausted="deadLetter", noRetryFor="KeyError")
+    rows = query.batch()
+    until(query, unacked=6)
+    with job.acks() as acks:
+        assert acks.ack(ids(rows, 5)) == 1
+        assert acks.fail(ids(rows, 0), "no such customer", retry=False) == 1
+        assert acks.fail(ids(rows, 1), PermanentFailure("closed")) == 1
+        assert acks.fail(ids(rows, 2), KeyError("account")) == 1
+        assert acks.fail(ids(rows, 3), "busy", after="10m") == 1
+        assert acks.fail(ids(rows, 4), RetryLater(after="2m", reason="busy")) == 1
+        for wrong, said in (
+            ({"after": "soon"}, r"after='soon' is no delay\. Give a duration with its unit"),
+            ({"after": "1m", "retry": False}, r"after='1m' is given for a record that does not come again"),
+        ):
+            with pytest.raises(DelayError, match=said):
+                acks.fail(ids(rows, 5), "busy", **wrong)  # type: ignore[arg-type]
+    assert numbers(query.batch()) == []
+    letters = {
+        letter.data: (letter.attempts, letter.reasons[-1].reason) for letter in read_dead_letters(tmp_path)
+    }
+    assert letters == {
+        b"0": (1, "PERMANENT: no such customer"),
+        b"1": (1, "PERMANENT: PermanentFailure: closed"),
+        b"2": (1, "KeyError: 'account'"),
+    }
+    until(query, retrying=2)
+    job.ahead += 130
+    assert numbers(query.batch()) == [4]
+    job.ahead += 500
+    assert numbers(query.batch()) == [3]
 
 
 def test_what_is_acked_is_done_and_the_rest_comes_back_after_a_restart_and_its_time(job: Job) -> None:

@@ -46,8 +46,8 @@ def test_several_failures_of_a_record_join_in_whatever_order_and_however_often(s
     assert reduce(join, [reduce(join, part) for part in (left, right) if part]) == one
     assert one.kind == max(each.kind for each in some)
     if one.kind > Kind.HELD:
-        assert msgspec.structs.replace(one, not_before_at=0) in [
-            msgspec.structs.replace(each, not_before_at=0) for each in some
+        assert msgspec.structs.replace(one, after_s=0) in [
+            msgspec.structs.replace(each, after_s=0) for each in some
         ]
 
 
@@ -82,6 +82,7 @@ SAID = st.builds(
                 ")",
                 ": ",
                 " 12",
+                " 12s",
                 "x",
                 " ",
             ]
@@ -95,14 +96,14 @@ SAID = st.builds(
 @example("HELD", ["a"])
 @example("HELD (bolt a) (bolt b)", [])
 @example("said: HELD", [])
-@example("AFTER 12: x", [])
+@example("AFTER 12s: x", [])
 @example("x" * 250 + "HELD", ["a"])
 def test_what_somebody_says_never_decides(text: str, where: list[str]) -> None:
     stored = text_of(Failure.said(text, *where))
     assert len(stored) <= REASON_LENGTH
     assert not is_held(stored)
     back = parse(stored)
-    assert (back.kind, back.not_before_at) == (Kind.RETRY, 0)
+    assert (back.kind, back.after_s) == (Kind.RETRY, 0)
     assert text_of(back) == stored
     suffix = f" (bolt {where[0]})" if where else ""
     said = make_reason(text)
@@ -140,7 +141,8 @@ TEXTS = {
     "BEHIND": Failure(Kind.BEHIND),
     "AGED": Failure(Kind.AGED),
     "PERMANENT (bolt a): no such account": Failure(Kind.PERMANENT, "no such account", ("a",)),
-    "AFTER 1700000000000 (bolt a): busy": Failure(Kind.RETRY, "busy", ("a",), 1_700_000_000_000),
+    "AFTER 600s (bolt a): busy": Failure(Kind.RETRY, "busy", ("a",), 600),
+    "AFTER 600 (bolt a): busy": Failure(reason="AFTER 600 (bolt a): busy"),
     "said: HELD": Failure(reason="HELD"),
     "said: HELD (bolt a)": Failure(reason="HELD", where=("a",)),
     "HELDER": Failure(reason="HELDER"),
@@ -201,10 +203,14 @@ def test_what_a_failure_means_stays_however_many_there_are(more: list[Failure]) 
     for failure in more:
         kept = parse(few.keep(text_of(failure)))
         assert (kept.kind, kept.where, kept.anew) == (failure.kind, failure.where, failure.anew)
+        assert kept.after_s == failure.after_s
     for n in range(3 * MAX_REASONS):
         few.keep(text_of(Failure(Kind.HELD, where=(f"bolt-{n}",))))
     assert parse(few.keep(text_of(Failure(Kind.HELD, where=("another",))))) == Failure(Kind.HELD)
     assert parse(few.keep(text_of(Failure(Kind.LOST, "another", ("x",))))).kind is Kind.LOST
+    # A delay becomes longer, never shorter.
+    kept = parse(few.keep(text_of(Failure.said("busy", "another", after="10m"))))
+    assert (kept.kind, kept.after_s) == (Kind.RETRY, 1_024)
 
 
 @given(st.lists(st.text("ab:", max_size=3) | st.integers(0, 200).map(str), max_size=300))

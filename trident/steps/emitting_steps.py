@@ -15,11 +15,11 @@ from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.border import empty, fitting, rows_that_fit
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, is_text, size_of
-from kinesis_trident.bolt.steps.functions import Judged, fail_rows, failure_of, join_parts
+from kinesis_trident.bolt.steps.functions import Judged, fail_rows, join_parts
 from kinesis_trident.bolt.steps.time_zones import times_in_zone
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG
 from kinesis_trident.common.arrow_columns import booleans, numbers
-from kinesis_trident.tracker.failure import Failure
+from kinesis_trident.tracker.failure import Failure, failure_of
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.order import ORDER, rank_emitted

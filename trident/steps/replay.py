@@ -10,6 +10,7 @@ from kinesis_trident.bolt.calls import refuse_not_run
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.tracker.errors import RecordFailure
 from kinesis_trident.trident.errors import OperationError, SerializationError, group_of
 
 
@@ -47,12 +48,14 @@ def named_errors(what: str) -> Iterator[None]:
 def raise_named(error: BaseException, what: str, group: Sequence[Any] = ()) -> NoReturn:
     """Raise the error of a user's code: it names the operation and the group, also one it bears, and says what to do.
 
-    A request for a replay, as any error of this package, is left as it is.
+    A request for a replay, as any error of this package, is left as it is; one about a single record is not, as there
+    is none here.
 
     Raises:
         OperationError: the code raised an error of its own.
     """
-    if isinstance(error, KinesisTridentError | KeyboardInterrupt):
+    is_ours = isinstance(error, KinesisTridentError) and not isinstance(error, RecordFailure)
+    if is_ours or isinstance(error, KeyboardInterrupt):
         raise error
     where = in_group(group or group_of(error))
     msg = f"{what} raised {reason_of(error)}{where}. Correct it and start the query again, which reads the batch again"

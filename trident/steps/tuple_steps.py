@@ -13,11 +13,11 @@ import pyarrow as pa
 from kinesis_trident.bolt.calls import refuse_not_run
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.border import read
-from kinesis_trident.bolt.steps.functions import Judged, failure_of, join_parts, judge_readable
+from kinesis_trident.bolt.steps.functions import Judged, join_parts, judge_readable
 from kinesis_trident.bolt.steps.parts import chain, in_parts
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG
 from kinesis_trident.common.arrow_columns import booleans, numbers
-from kinesis_trident.tracker.failure import Failure
+from kinesis_trident.tracker.failure import Failure, failure_of
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.maps.storable import find_not_finite
 from kinesis_trident.trident.operations import Filter

@@ -6,7 +6,6 @@ import pickle
 import random
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 import pytest
 from heard import told_by
@@ -246,6 +245,7 @@ def test_who_waits_for_another_record_uses_up_no_attempt_and_a_delay_is_kept() -
     assert (behind.state.name, behind.attempt, behind.due) == ("WAITING", 0, 0)
     later = decide(Failure.said("x"), 1, (), policy, 5, lambda _: 7_000)
     assert later.due == 7_000
-    asked = msgspec.structs.replace(Failure.said("busy"), not_before_at=99_000)
-    assert decide(asked, 1, (), policy, 5, lambda _: 7_000).due == 99_000
-    assert list(failed((0, 0, asked)).not_done()) == [NotDone("0", "0", 1, "AFTER 99000: busy", None)]
+    asked = Failure.said("busy", after="99s")
+    assert decide(asked, 1, (), policy, 5, lambda _: 7_000).due == 100_000
+    assert decide(asked, 1, (), policy, 5, lambda _: 300_000).due == 300_000
+    assert list(failed((0, 0, asked)).not_done()) == [NotDone("0", "0", 1, "AFTER 99s: busy", None)]

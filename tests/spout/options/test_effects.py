@@ -18,6 +18,8 @@ VALUES = {
     "ackMode": "explicit",
     "messageTimeout": "31s",
     "recordTimeout": "31s",
+    "noRetryFor": "KeyError",
+    "maxRecordAge": "9h",
     "maxFailedShare": "0.5",
     "maxInflightRecords": "9",
     "retryLimit": "4",

@@ -326,6 +326,15 @@ def test_zookeeper_security() -> None:
         ({"roleExternalId": "a"}, "roleExternalId requires option roleArn"),
         ({"zookeeper.sasl.username": "a"}, "zookeeper.sasl.username requires option zookeeper.sasl.password"),
         ({"region": " "}, "a text that is not empty"),
+        (
+            {"noRetryFor": "KeyError,"},
+            "names of classes of errors without their modules, and words of reasons, ",
+        ),
+        (
+            {"noRetryFor": "json.JSONDecodeError"},
+            "names of classes of errors without their modules, and words",
+        ),
+        ({"maxRecordAge": "0s"}, "a positive duration, such as 20s"),
         ({"maxRetryingRecords": "65537"}, "a whole number of at least 1 and at most 65536"),
         ({"maxFetchRate": "1e400"}, "a positive number"),
         ({"maxFetchRate": "1e-400"}, "a positive number"),
@@ -589,3 +598,10 @@ def test_the_documentation_is_the_table() -> None:
     assert OPTIONS_TABLE.read() == OPTIONS_TABLE.render()
     for option in TABLE:
         assert f"\n### `{option.key}`\n" in text
+
+
+def test_failures_that_are_not_retried_are_named_in_one_text() -> None:
+    assert parse().no_retry_for == parse({"noRetryFor": " "}).no_retry_for == frozenset()
+    names = parse({"noRetryFor": "JSONDecodeError, KeyError,TIMEOUT"}).no_retry_for
+    assert names == {"JSONDecodeError", "KeyError", "TIMEOUT"}
+    assert (parse().max_record_age, parse({"maxRecordAge": "2h"}).max_record_age) == (None, 7_200.0)

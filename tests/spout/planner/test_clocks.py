@@ -14,7 +14,8 @@ from hypothesis import given, strategies as st
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.spout.planner.clocks import IdleWait, SteadyClock, correct_due_times
 from kinesis_trident.spout.testing import MemoryKinesis
-from kinesis_trident.tracker.records import PendingRun, Run
+from kinesis_trident.tracker.failure import Failure, text_of
+from kinesis_trident.tracker.records import Noted, PendingRun, Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
 HOUR = 3600
@@ -109,6 +110,20 @@ def test_what_was_made_due_by_a_clock_that_was_ahead_is_due() -> None:
     found = correct_due_times(node, now, 61_000, 30_000)
     assert [run.due for run in found.waiting] == [now, now + 500]
     assert [run.due for run in found.pending] == [now + 30_000]
+
+
+def test_what_has_asked_for_a_longer_delay_keeps_its_time() -> None:
+    now = 1_700_000_000_000
+    later = (Noted(now, text_of(Failure.said("busy", after="2h"))),)
+    node = InflightNode(
+        txid=1,
+        waiting=(
+            Run(first="1", last="1", due=now + 2 * HOUR * 1000 + 500, failures=later),
+            Run(first="2", last="2", due=now + 3 * HOUR * 1000, failures=later),
+        ),
+    )
+    found = correct_due_times(node, now, 61_000, 30_000)
+    assert [run.due for run in found.waiting] == [now + 2 * HOUR * 1000 + 500, now]
 
 
 @pytest.fixture
