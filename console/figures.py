@@ -2,6 +2,7 @@
 
 # Without annotations as texts: those of the figures have functions.
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.finding import NO_LIMITS, Limits
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import duration, lag_text
+from kinesis_trident.tracker.failure import kind_in
 
 _NAMED = 3
 COMMAND = "\0"
@@ -210,6 +212,14 @@ def _inflight(at: HomeFacts) -> int:
     return sum(map(at.inflight, at.shards.keys() | {*at.snapshot.pins} if part is None else part))
 
 
+def _failed(at: HomeFacts) -> dict[str, int]:
+    """Return the failures that the connected run has counted, by kind."""
+    found: Counter[str] = Counter()
+    for name, count in at.status.counts.failed.items() if at.status is not None else ():
+        found[kind_in(name)] += count
+    return dict(sorted(found.items()))
+
+
 class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of all shards of an application together.
 
@@ -229,6 +239,8 @@ class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
         dead_lettered: records that were dead-lettered or skipped, ever.
         dead_left: of these, not delivered again, or failed again since.
         read: records delivered for the first time, ever.
+        failed: failures since the run began, by kind: RETRY is what was raised or said, PERMANENT what was for good,
+            AFTER what asked for a delay; the others are the words of docs/retries.md.
     """
 
     connected: Annotated[bool, Figure(lambda at: at.snapshot.owner is not None)]
@@ -277,6 +289,7 @@ class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
     ]
     dead_left: Annotated[int, _sum("snapshot.dead_letters", "left")]
     read: Annotated[int, _sum("snapshot.checkpoints", "read")]
+    failed: Annotated[dict[str, int], Figure(_failed)]
 
 
 FIGURES: dict[str, Figure] = {

@@ -131,6 +131,7 @@ def lines_of(status: Status, now: int) -> list[tuple[str, str]]:
         ("batch", f"{batch.phase}{since}; {settled}"),
         ("lag", _lag(status, now)),
         ("records", _records(status)),
+        *([("failures", _failures(status))] if status.failed else []),
         *([("rates", _rates(status))] if status.read_rate is not None else []),
         *(("before", _end(end)) for end in _earlier(status)),
     ]
@@ -200,6 +201,11 @@ def _caught_up(status: Status) -> str:
     if growth > -_STEADY:
         return "; it does not shrink"
     return f"; at the rate of the last minutes it is caught up in {duration(int(lag / -growth))}"
+
+
+def _failures(status: Status) -> str:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in status.failed.items())
+    return f"{kinds}, since the run began"
 
 
 def _records(status: Status) -> str:

@@ -230,6 +230,11 @@ def error_class(reason: str) -> str:
     return _class_in(reason) if head is None else head[1]
 
 
+def kind_in(name: str) -> str:
+    """Return the word of a kind that a class of failures is: that of what was raised or said for any other one."""
+    return name if name in _WORDS else Kind.RETRY.name
+
+
 def _class_in(reason: str) -> str:
     name = reason.partition(":")[0].partition(_NAME)[0].partition(" (in ")[0].strip()
     return name if _CLASS.fullmatch(name) else OTHER

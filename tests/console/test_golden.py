@@ -20,7 +20,7 @@ from rich.console import Console, Group, RenderableType
 from samples_console import HEALTHY, NOW, SNAPSHOT, STATUS
 from starlette.requests import Request
 
-from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEnd
+from kinesis_trident.checkpoint.model.run_status import FailingNode, RunCounts, RunEnd
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.commands.status import draw_status
 from kinesis_trident.console.finding import Limits
@@ -38,6 +38,7 @@ from kinesis_trident.console.web.history import History
 from kinesis_trident.console.web.page import application_values, list_values
 from kinesis_trident.console.web.watcher import ApplicationView, HomeView, Watcher
 
+COUNTS = RunCounts(failed={"ValueError": 4, "KeyError": 1, "PERMANENT": 3, "AFTER": 2, "AGED": 1_200})
 FILES = Path(__file__).parent / "golden"
 HERE = ZooKeeperConfig("zk1:2181")
 SNAPSHOTS = {
@@ -61,7 +62,7 @@ SNAPSHOTS = {
         zookeeper=HERE,
         layout=replace(SNAPSHOT.layout, application="-x 'é' $(b)|c"),
         beside=True,
-        status=STATUS,
+        status=msgspec.structs.replace(STATUS, counts=COUNTS),
         active=("orders",),
     ),
 }

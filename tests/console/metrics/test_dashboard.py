@@ -150,6 +150,14 @@ SITUATIONS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         HEALTHY | {'kinesis_trident_failed_records_total{application="a",stream="s",reason="E"}': "0+60x60"},
         {"stream": "s"},
     ),
+    "Aged": (
+        HEALTHY
+        | {
+            f'kinesis_trident_failed_records_total{{application="a",stream="s",reason="{kind}"}}': values
+            for kind, values in (("AGED", "0+1x60"), ("PERMANENT", "0+2x60"))
+        },
+        {"stream": "s"},
+    ),
 }
 """By alert: the series of the situation that it is for, and the labels that it names beside the application."""
 
