@@ -410,6 +410,11 @@ def _before(held: InflightNode, record: RecordPosition, shard: str, *, inclusive
     )
 
 
+def name_of_user() -> str:
+    """Return who gives the command, for those who wonder."""
+    return f"{_user()}@{socket.gethostname()}"
+
+
 def _user() -> str:
     try:
         return getpass.getuser()

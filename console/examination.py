@@ -344,12 +344,13 @@ def retention_result(snapshot: Snapshot, now: int, info: StreamInfo) -> Iterator
     shards = frozenset(shard for shard, key in keys.items() if key is not None and key.stream == info.name)
     seen = replace(snapshot, status=status, active=(info.name,)).only(shards, [info.name])
     facts = HomeFacts(seen, now)
-    lag, lefts = facts.lag_ms, [one.figures.retention_left_ms for one in facts.shards.values()]
+    lag, lefts = facts.oldest_ms, [one.figures.retention_left_ms for one in facts.shards.values()]
     if lag is not None:
         left = min((left for left in lefts if left is not None), default=lag)
         state = "ok" if left >= lag else "warning" if left else "failed"
         age = f"the oldest unread record is {duration(lag)} old" if lag else "all is read"
-        said = f"{info.retention_hours} h, and {age}"
+        paused = f"; {count_noun(len(facts.paused), 'shard is', 'shards are')} paused" if facts.paused else ""
+        said = f"{info.retention_hours} h, and {age}{paused}"
         yield Result("retention", state, said, "raise the stream's retention, or read faster")
 
 

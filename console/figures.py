@@ -13,8 +13,17 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.facts import NO_FACTS, ShardFacts, facts_of
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
+from kinesis_trident.checkpoint.model.pauses import Pause, correct_ends, find_paused
 from kinesis_trident.checkpoint.model.run_status import Lag, Seen, StatusNode, lag_growth, rates, total_lag
-from kinesis_trident.checkpoint.model.standing import REFUSED, Looks, Share, cause_of, find_standing
+from kinesis_trident.checkpoint.model.standing import (
+    PAUSED,
+    REFUSED,
+    Looks,
+    Share,
+    StandingCause,
+    cause_of,
+    find_standing,
+)
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.finding import NO_LIMITS, Limits
 from kinesis_trident.console.snapshot import Snapshot
@@ -37,12 +46,41 @@ class HomeFacts:
     @cached_property
     def shards(self) -> dict[str, ShardFacts]:
         """Return the figures of each shard, by name."""
-        return {shard: _facts(self.snapshot, shard, self.now) for shard in self.snapshot.shard_ids}
+        paused = self.paused
+        return {
+            shard: _facts(self.snapshot, shard, self.now, is_paused=shard in paused)
+            for shard in self.snapshot.shard_ids
+        }
+
+    @cached_property
+    def pauses(self) -> tuple[Pause, ...]:
+        """Return what people have paused and is not over."""
+        return tuple(one for one in correct_ends(self.snapshot.pauses, self.now) if one.lasts(self.now))
+
+    @cached_property
+    def paused(self) -> dict[str, Pause]:
+        """Return the pause of each shard that is not read because of one."""
+        snapshot = self.snapshot
+        waiting = (
+            shard
+            for shard in (snapshot.shards if self.pauses else ())
+            if _waits_for_parents(snapshot, shard, _seen_of(snapshot, shard))
+        )
+        return find_paused(self.pauses, snapshot.shards, {*waiting})
+
+    def lags_of(self, share: Share) -> dict[str, Lag]:
+        """Return the lags that have this part in the sum, by shard."""
+        return {shard: one.lag for shard, one in self.shards.items() if one.standing.share is share}
 
     @cached_property
     def counted(self) -> dict[str, Lag]:
         """Return the lags that count in the sum, by shard."""
-        return {shard: one.lag for shard, one in self.shards.items() if one.standing.share is Share.COUNTED}
+        return self.lags_of(Share.COUNTED)
+
+    @cached_property
+    def apart(self) -> dict[str, Lag]:
+        """Return the lags of what is paused, by shard: the sum leaves them out, and something else tells them."""
+        return self.lags_of(Share.APART)
 
     @cached_property
     def figures(self) -> "HomeFigures":
@@ -56,8 +94,15 @@ class HomeFacts:
 
     @property
     def lag_ms(self) -> int | None:
-        """Return the age of the oldest unread record; None if it is unknown."""
-        return total_lag(self.counted) if self.snapshot.shards else None
+        """Return the age of the oldest unread record of what is not paused; None if it is unknown, or all is."""
+        is_known = self.snapshot.shards and (self.counted or not self.apart)
+        return total_lag(self.counted) if is_known else None
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """Return the age of the oldest unread record that may expire, paused or not; None if it is unknown."""
+        lags = {shard: one.lag for shard, one in self.shards.items() if one.standing.expiry}
+        return total_lag(lags) if self.snapshot.shards else None
 
     @property
     def status(self) -> StatusNode | None:
@@ -117,22 +162,33 @@ class HomeFacts:
         return f"shard{'s' if len(labels) > 1 else ''} {', '.join(labels)}"
 
 
-def _facts(snapshot: Snapshot, shard: str, now: int) -> ShardFacts:
+def _facts(snapshot: Snapshot, shard: str, now: int, *, is_paused: bool) -> ShardFacts:
     node, held = snapshot.checkpoints.get(shard), snapshot.inflight.get(shard)
     seen, key = _seen_of(snapshot, shard), snapshot.key_of(shard)
     stream = key.stream if key is not None else ""
     # Without any lineage it is not known which shards are listed.
     listed = snapshot.shards.get(shard) if snapshot.shards else ShardLineage()
     standing = find_standing(
-        listed, held, is_read=stream in snapshot.active, waits=_waits_for_parents(snapshot, shard, seen)
+        listed,
+        held,
+        is_read=stream in snapshot.active,
+        waits=_waits_for_parents(snapshot, shard, seen),
+        is_paused=is_paused,
     )
     if standing.looks is Looks.NEVER:
         # A status says of all shards that it does not name that they are at their tips: it means those that are read.
         seen = Seen()
     is_connected = snapshot.owner is not None
     # A run that has ended reads nothing, of whatever shard: why it read no more of this one is over.
-    said = cause_of(seen.standing) if is_connected and snapshot.end(now) is None else None
-    causes = (REFUSED if seen.refused is not None else None, said)
+    causes = (
+        {cause_of(seen.standing)}
+        if is_connected and snapshot.end(now) is None
+        else set[StandingCause | None]()
+    )
+    # That is known, and a run says it until its batch is done.
+    causes.discard(PAUSED)
+    if seen.refused is not None:
+        causes.add(REFUSED)
     return facts_of(
         node,
         held,
@@ -231,6 +287,8 @@ class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
         input_rate: an estimate of the records that come in, in a second; None if there is none.
         unread: an estimate of the unread records, from the lag and that rate; None if there is none.
         seen_at: the oldest of the last looks at what is unread, in epoch milliseconds; None if a shard had none.
+        paused_shards: those that people have paused, or whose parents.
+        paused_lag_ms: the age of the oldest unread record of these, which is not in `lag_ms`; None if it is unknown.
         retention_left_ms: until the oldest unread record expires; None if that is unknown.
         inflight: records that are read and not done.
         retrying: of these, failed ones that come back.
@@ -258,6 +316,8 @@ class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
     input_rate: Annotated[float | None, Figure(lambda at: at.rates[2])]
     unread: Annotated[int | None, Figure(_unread)]
     seen_at: Annotated[int | None, Figure(lambda at: _least(lag.seen_at for lag in at.counted.values()))]
+    paused_shards: Annotated[int, Figure(lambda at: len(at.apart))]
+    paused_lag_ms: Annotated[int | None, Figure(lambda at: total_lag(at.apart) if at.apart else None)]
     retention_left_ms: Annotated[
         int | None,
         Figure(

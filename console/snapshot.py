@@ -20,6 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardLineage,
     SlowCall,
 )
+from kinesis_trident.checkpoint.model.pauses import Pause
 from kinesis_trident.checkpoint.model.run_status import FailedStartsNode, FailingNode, RunEnd, StatusNode
 from kinesis_trident.checkpoint.store.failed_starts import failed_starts
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
@@ -66,6 +67,7 @@ class Snapshot:
         settled_at: when the newest settled batch was settled, by the same clock; None before the first.
         takeovers: when runs had to stop for a newer one, and which, the newest last.
         ends: how the last runs ended, the newest last.
+        pauses: what people have paused; it may be over.
         rejected: the requests of other processes that no run could read.
         problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
         part: the names of the shards that are shown; None for all.
@@ -98,6 +100,7 @@ class Snapshot:
     settled_at: int | None = None
     takeovers: tuple[tuple[int, FencedNode], ...] = ()
     ends: tuple[RunEnd, ...] = ()
+    pauses: tuple[Pause, ...] = ()
     rejected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     part: frozenset[str] | None = None
@@ -270,7 +273,7 @@ def take_snapshot(store: SourceStore) -> Snapshot:
         read_at = max((at for at in pinned if at is not None), default=None)
     known = tuple(sorted(streams_of(store)))
     together = store.streams.get() if store.layout.several else None
-    inflight = store.shards.inflight()
+    inflight, paused = store.shards.inflight(), store.pauses.get()
     return Snapshot(
         layout=store.layout,
         zookeeper=config_of(store.client),
@@ -297,6 +300,7 @@ def take_snapshot(store: SourceStore) -> Snapshot:
         settled_at=store.written_at(store.layout.settled)[0],
         takeovers=tuple(store.epochs.takeovers()),
         ends=store.ends.runs(),
+        pauses=paused.pauses if paused is not None else (),
         rejected=tuple(store.external.list_rejected()),
         problems=tuple(dict.fromkeys(problems)),
         slow=tuple(call for call in slow if newest is not None and call.epoch == newest[0]),

@@ -130,6 +130,7 @@ def lines_of(status: Status, now: int) -> list[tuple[str, str]]:
         ("run", runs),
         ("batch", f"{batch.phase}{since}; {settled}"),
         ("lag", _lag(status, now)),
+        *([("paused", _paused(status))] if status.paused_shards else []),
         ("records", _records(status)),
         *([("failures", _failures(status))] if status.failed else []),
         *([("rates", _rates(status))] if status.read_rate is not None else []),
@@ -185,12 +186,19 @@ def _lag(status: Status, now: int) -> str:
     seen = status.seen_at
     looked = f"; last looked {duration(max(0, now - seen))} ago, {iso_time(seen)}" if seen is not None else ""
     if status.lag_ms is None:
-        return f"unknown{looked}" if looked else "unknown: nobody has looked yet"
+        what = " at what is not paused" if status.paused_shards else ""
+        return f"unknown{looked}" if looked else f"unknown: nobody has looked yet{what}"
     left = status.retention_left_ms
     expires = f"; it expires in {duration(left)}" if status.lag_ms and left is not None else ""
     if not status.lag_ms:
         return f"none: everything is read{looked}"
     return f"{duration(status.lag_ms)}, the age of the oldest unread record{expires}{_caught_up(status)}"
+
+
+def _paused(status: Status) -> str:
+    age = status.paused_lag_ms
+    said = "of unknown age" if age is None else f"{duration(age)} old" if age else "none"
+    return f"{count_noun(status.paused_shards, 'shard')}, which the lag leaves out; the oldest unread record: {said}"
 
 
 def _caught_up(status: Status) -> str:

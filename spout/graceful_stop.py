@@ -69,7 +69,7 @@ def stop(
             in this process, which must reach ZooKeeper and Kinesis.
         drain: read the records that are in the stream now, and retry those of them that fail, before the query ends.
             What `Trigger.AvailableNow` does; for a query that runs already, and for Spark 4.0 and 4.1, which end a
-            Python source after one batch with that trigger.
+            Python source after one batch with that trigger. What is paused is left, and the log names it.
 
     Raises:
         NotOurSourceError: the query does not read `kinesis-trident`, `stream` is missing under Spark Connect, or it
@@ -138,6 +138,9 @@ def _stop_gently(
             msg = f"{what} within {timeout} s; the query keeps running. Stop it again"
             raise StopTimeoutError(msg)
         query.stop()
+        for request in requests:
+            if request.left:
+                log.warning("the query is drained, but for what is paused: %s", request.left)
         if query.exception() is None:
             for options, request in zip(sources, requests, strict=True):
                 # The request still exists: the planning process ends when it sees the epoch that this raises. A newer
@@ -163,6 +166,7 @@ class _Request:
     Attributes:
         drain: the run drains first.
         asked: the epoch of the run that was asked last; None if none was.
+        left: the shards of which a drain has read nothing, because they are paused, for people; empty for none.
     """
 
     def __init__(self, store: SourceStore, *, drain: bool) -> None:
@@ -171,6 +175,7 @@ class _Request:
         self._answers = 0
         self._heard = threading.Condition()
         self.asked: int | None = None
+        self.left = ""
         store.stop.watch(self._look)
 
     def ask(self) -> None:
@@ -191,7 +196,7 @@ class _Request:
             self.asked = None
         elif request.settled is not None:
             with self._heard:
-                self._answers += 1
+                self._answers, self.left = self._answers + 1, request.left
                 self._heard.notify()
 
 

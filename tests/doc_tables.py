@@ -193,7 +193,12 @@ STEPS = {
     InStep.A_WHILE: "yes, at most 5 minutes",
     InStep.YES: "yes",
 }
-SHARES = {Share.ZERO: "0", Share.LEFT_OUT: "in no sum", Share.COUNTED: "counted"}
+SHARES = {
+    Share.ZERO: "0",
+    Share.LEFT_OUT: "in no sum",
+    Share.APART: "told by itself",
+    Share.COUNTED: "counted",
+}
 CAUSES_TABLE = DocTable(
     "architecture.md",
     "causes: rendered from checkpoint/model/standing.py",

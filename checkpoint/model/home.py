@@ -33,6 +33,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     StopNode,
     StreamsNode,
 )
+from kinesis_trident.checkpoint.model.pauses import PausesNode
 from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEndsNode, StatusNode
 
 __all__ = ["HOME", "Absence", "Joining", "OnePer", "NodeSpec", "Until"]
@@ -67,6 +68,7 @@ class Joining(enum.Enum):
     SHARDS = "moves, with the shards' new names"
     STARTS = "moves"
     REQUESTS = "move, in their order"
+    PAUSES = "move, and are of that stream alone"
 
 
 class Until(enum.Enum):
@@ -259,6 +261,14 @@ HOME = (
         until=Until.TAKEN,
         unfenced=("external.add", "external.withdraw"),
         absence=Absence.NOTHING_YET,
+    ),
+    # Behind the requests, in whose folder adoption closes a home to what others write.
+    NodeSpec(
+        name="paused",
+        kind=PausesNode,
+        sentence="what people have paused: since when, until when, by whom and why",
+        joining=Joining.PAUSES,
+        unfenced=("pauses.change",),
     ),
     NodeSpec(
         name="sent",

@@ -136,6 +136,7 @@ class Layout:
     acks = _Below()
     reports = _Below()
     external = _Below()
+    paused = _Below()
     rejected = _Below()
     sent = _Below()
     audit = _Below()
@@ -199,6 +200,14 @@ class Layout:
             msg = f"{name[:200]!r} is not the name of a shard below {self.base}"
             raise ValueError(msg)
         return ShardKey(stream, int(created), shard)
+
+    def said_of(self, names: str) -> str:
+        """Return for people the shards of which all names begin so: all, those of a stream, or one."""
+        if not names:
+            return "all shards"
+        if names.endswith("/"):
+            return f"stream {names.rpartition('@')[0]}"
+        return f"shard {self.source_of(names)}"
 
     def source_of(self, name: str) -> str:
         """Return `stream/shardId` of a name, the beginning of message ids.

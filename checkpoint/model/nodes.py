@@ -524,12 +524,14 @@ class StatesNode(Node, frozen=True, kw_only=True):
 class StopNode(Node, frozen=True, kw_only=True):
     """`stop`: asks the run of `epoch` to plan nothing more; `settled` is its answer, the newest settled txid.
 
-    With `drain`, it first reads what was in the stream when it was asked, and retries what of it fails.
+    With `drain`, it first reads what was in the stream when it was asked, and retries what of it fails. `left`: the
+    shards, as people name them, of which it was to read nothing, because they are paused.
     """
 
     epoch: Ordinal
     settled: Ordinal | None = None
     drain: bool = False
+    left: str = ""
 
 
 class ExternalNode(Node, frozen=True, kw_only=True):

@@ -40,11 +40,15 @@ class InStep(IntEnum):
 
 
 class Share(IntEnum):
-    """What the lag of a shard is in the sum of all; of several causes the first one counts."""
+    """What the lag of a shard is in the sum of all; of several causes the first one counts.
+
+    `APART`: it is told by itself.
+    """
 
     ZERO = 0
     LEFT_OUT = 1
-    COUNTED = 2
+    APART = 2
+    COUNTED = 3
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,6 +91,7 @@ CHILDLESS = replace(
 )
 # A drain waits for the parents: of those that it reads no further the child has only what came later.
 WAITS_FOR_PARENTS = _UNREAD("waits-for-parents", "its parents are read first", looks=Looks.SELDOM)
+PAUSED = _UNREAD("paused", "people have paused it, or its parents", looks=Looks.SELDOM, share=Share.APART)
 BLOCKED = StandingCause(
     "blocked", "too much of it has failed, or is not acked", False, Looks.UNTIL_KNOWN, InStep.A_WHILE
 )
@@ -101,6 +106,7 @@ TABLE = (
     NOT_READ,
     ENDED,
     CHILDLESS,
+    PAUSED,
     WAITS_FOR_PARENTS,
     BLOCKED,
     REFUSED,
@@ -178,6 +184,7 @@ def find_standing(
     *,
     is_read: bool,
     waits: bool,
+    is_paused: bool = False,
     is_childless: bool = False,
 ) -> Standing:
     """Return how a shard stands by its nodes, without what a run sees of it.
@@ -187,6 +194,7 @@ def find_standing(
         inflight: its records in flight.
         is_read: its stream is read now.
         waits: its parents are read first.
+        is_paused: people have paused it, or its parents.
         is_childless: no shard is listed that comes after it.
     """
     ended = listed is None or listed.state == "drained"
@@ -194,6 +202,7 @@ def find_standing(
         (NOT_READ, not is_read),
         (ENDED, ended and not is_childless),
         (CHILDLESS, ended and is_childless),
+        (PAUSED, is_paused and not ended),
         (WAITS_FOR_PARENTS, waits and not ended),
         (BLOCKED, inflight is not None and bool(inflight.blocked)),
     )

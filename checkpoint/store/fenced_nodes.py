@@ -301,18 +301,21 @@ class FencedNodes:
             self.session.commit([Create(folder)])
         except Refused as refused:
             if refused.kind is MISSING:
-                there = self.session.stats([self.layout.base])[0] is not None
-                msg = (
-                    f"{self.layout.base} takes nothing any more: {self.layout.what} of application "
-                    f"{self.layout.application!r} is read together with others by now, or was created again. Repeat "
-                    "the request for the streams as they are read now"
-                    if there
-                    else f"{self.layout.base} does not exist: no query of application {self.layout.application!r} "
-                    f"has read {self.layout.what} yet. Check the names, zookeeper.hosts and zookeeper.root"
-                )
-                raise StateMissingError(msg) from None
+                raise self.closed_error() from None
             if refused.kind is not EXISTS:
                 raise
+
+    def closed_error(self) -> StateMissingError:
+        """Return the error for a home that takes nothing of other processes: it was left, or is not there."""
+        there = self.session.stats([self.layout.base])[0] is not None
+        return StateMissingError(
+            f"{self.layout.base} takes nothing any more: {self.layout.what} of application "
+            f"{self.layout.application!r} is read together with others by now, or was created again. Repeat "
+            "the request for the streams as they are read now"
+            if there
+            else f"{self.layout.base} does not exist: no query of application {self.layout.application!r} "
+            f"has read {self.layout.what} yet. Check the names, zookeeper.hosts and zookeeper.root"
+        )
 
     def fetch_folder(self, folder: str, kind: type[NodeT]) -> dict[str, Stored[NodeT]]:
         """Return all nodes below a folder with one node a shard, by shard; two round trips."""

@@ -13,8 +13,15 @@ from msgspec.structs import replace
 from kinesis_trident.checkpoint.errors import CorruptNodeError, FencedError
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import EpochNode, JudgingNode, StartNode, StopNode, StreamsNode
+from kinesis_trident.checkpoint.model.pauses import NOTHING_PAUSED, PausesNode
 from kinesis_trident.checkpoint.model.run_status import How, RunEnd, RunEndsNode, StatusNode
-from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, NodeT, Stored
+from kinesis_trident.checkpoint.store.fenced_nodes import (
+    RACES,
+    FencedNodes,
+    NodeT,
+    Stored,
+    too_many_races,
+)
 from kinesis_trident.checkpoint.zookeeper.node_watch import NodeWatch
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
@@ -151,6 +158,60 @@ class StreamsNote(Note[StreamsNode]):
         return Note(self._nodes, self._nodes.layout.start_of(stream, created), StartNode)
 
 
+class PausesNote(Note[PausesNode]):
+    """The node `paused`, which people write whether a query runs or not."""
+
+    def change(self, change: Callable[[PausesNode], PausesNode]) -> None:
+        """Store what `change` makes of the pauses, as often as others are quicker; it may be done twice.
+
+        Raises:
+            StateMissingError: the home is not there, or its stream is read together with others by now.
+        """
+        nodes, place = self._nodes, self._nodes.layout.external
+        for _ in range(RACES):
+            found = nodes.fetch(self._path, PausesNode, fresh=True)
+            before = found.node if found is not None else NOTHING_PAUSED
+            after = change(before)
+            if after == before:
+                return
+            data = encode(after)
+            # It is never deleted: one that is made again would have the version of the one before.
+            write = (
+                Create(self._path, data) if found is None else Write(self._path, data, version=found.version)
+            )
+            try:
+                # An adoption removes that folder before it takes the pauses along.
+                nodes.session.commit([Check(place), write])
+            except Refused as refused:
+                if refused.op.path == place:
+                    raise nodes.closed_error() from None
+                continue
+            return
+        raise too_many_races(self._path)
+
+    def adopt(self, old: PausesNote, name_of: Callable[[str], str], epoch: int) -> None:
+        """Add the pauses of another home, which is closed to what others write; `name_of`: of its shards here.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        theirs = old.get(fresh=True)
+        if theirs is None or not theirs.pauses:
+            return
+
+        def add(ours: PausesNode | None) -> PausesNode:
+            found = ours or NOTHING_PAUSED
+            for pause in theirs.pauses:
+                found = found.add(replace(pause, shards=name_of(pause.shards)))
+            return found
+
+        self._nodes.update(self._path, PausesNode, add, epoch)
+
+    def watch(self, callback: Callable[[], object]) -> None:
+        """Call `callback` now and at each change; it must be quick."""
+        NodeWatch(self._nodes.session, self._path, lambda _: callback())
+
+
 class StopNote(Note[StopNode]):
     """The node `stop`, ephemeral: a process asks that a running query ends after the current batch; the run answers."""
 
@@ -167,10 +228,14 @@ class StopNote(Note[StopNode]):
                 raise
             self._nodes.session.commit([Delete(self._path), request])
 
-    def answer(self, settled: int, epoch: int) -> None:
-        """Answer that this run plans nothing more, and the settled txid. Does nothing if the request is gone."""
+    def answer(self, settled: int, epoch: int, left: str = "") -> None:
+        """Answer that this run plans nothing more, and the settled txid. Does nothing if the request is gone.
+
+        `left`: the shards that a drain has not read.
+        """
+        answer = StopNode(epoch=epoch, settled=settled, left=left)
         try:
-            self._nodes.commit([Write(self._path, encode(StopNode(epoch=epoch, settled=settled)))], epoch)
+            self._nodes.commit([Write(self._path, encode(answer))], epoch)
         except Refused as refused:
             if refused.kind is not MISSING:
                 raise

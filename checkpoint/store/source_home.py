@@ -212,6 +212,10 @@ def _adopt_requests(home: SourceStore, epoch: int, alone: SourceStore) -> None:
     home.external.adopt(alone.external, partial(_name_in, home, alone), epoch)
 
 
+def _adopt_pauses(home: SourceStore, epoch: int, alone: SourceStore) -> None:
+    home.pauses.adopt(alone.pauses, partial(_name_in, home, alone), epoch)
+
+
 def _adopt_shards(home: SourceStore, epoch: int, alone: SourceStore) -> None:
     """Adopt checkpoints, retries, dead letters and the lineage.
 
@@ -252,5 +256,6 @@ _ADOPTIONS: dict[Joining, Callable[[SourceStore, int, SourceStore], None]] = {
     Joining.STARTS: _adopt_start,
     Joining.SHARDS: _adopt_shards,
     Joining.REQUESTS: _adopt_requests,
+    Joining.PAUSES: _adopt_pauses,
 }
 """By what becomes of a node: how it is adopted; what is not here stays, or was seen to before."""

@@ -20,6 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     StopNode,
     StreamsNode,
 )
+from kinesis_trident.checkpoint.model.pauses import PausesNode
 from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEndsNode, StatusNode
 from kinesis_trident.checkpoint.model.split_nodes import is_part, owner_of
 from kinesis_trident.checkpoint.store.application_names import layout_of, read_names
@@ -40,6 +41,7 @@ from kinesis_trident.checkpoint.store.notes import (
     EndsNote,
     JudgingNote,
     Note,
+    PausesNote,
     StatusNote,
     StopNote,
     StreamsNote,
@@ -179,6 +181,7 @@ class SourceStore:
         shards: checkpoints, records in flight, dead letters and the lineage.
         reports: of tasks to their driver.
         external: requests of other processes about single records.
+        pauses: what people have told the query not to read.
         stop: the request to end, and its answer.
         status: what the newest run sees.
         ends: how the last runs ended.
@@ -206,6 +209,7 @@ class SourceStore:
         self.shards = ShardStore(nodes, writer)
         self.reports = ReportStore(nodes)
         self.external = ExternalStore(nodes)
+        self.pauses = PausesNote(nodes, layout.paused, PausesNode)
         self.stop = StopNote(nodes, layout.stop, StopNode)
         self.status = StatusNote(nodes, layout.status, StatusNode)
         self.ends = EndsNote(nodes, layout.ends, RunEndsNode)

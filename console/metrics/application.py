@@ -9,7 +9,16 @@ from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, Share
 from kinesis_trident.console.figures import FIGURES, HomeFacts
-from kinesis_trident.console.metrics.table import BY_NAME, HELD, LAG, LAST_BATCH, RUN, Readings, in_seconds
+from kinesis_trident.console.metrics.table import (
+    APART,
+    BY_NAME,
+    HELD,
+    LAG,
+    LAST_BATCH,
+    RUN,
+    Readings,
+    in_seconds,
+)
 from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
 
@@ -67,6 +76,8 @@ def _read_lags(readings: Readings, known: HomeFacts) -> None:
         labels, figures, seen = _labels(snapshot, shard), one.figures, one.seen
         if figures.standing:
             readings.set("shard_standing", True, *labels, figures.standing)
+        if one.standing.share is Share.APART:
+            readings.show(APART, figures, *labels)
         if one.standing.share is not Share.COUNTED:
             continue
         readings.show(LAG, figures, *labels)

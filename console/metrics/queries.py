@@ -22,8 +22,16 @@ from pyspark.sql.streaming.listener import (
 
 from kinesis_trident.checkpoint.model.facts import ShardFigures
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS, RunCounts
+from kinesis_trident.checkpoint.model.standing import Share, cause_of
 from kinesis_trident.console.metrics.application import home_of, read_counts
-from kinesis_trident.console.metrics.table import SHARD, UPDATE, Readings, ReadingsCollector, in_seconds
+from kinesis_trident.console.metrics.table import (
+    APART,
+    SHARD,
+    UPDATE,
+    Readings,
+    ReadingsCollector,
+    in_seconds,
+)
 from kinesis_trident.trident.topology import RunningTopology
 
 
@@ -169,7 +177,9 @@ def read_report(readings: Readings, report: dict[str, Any], age: int) -> None:
         stream, slash, shard_id = name.rpartition("/")
         labels = (home[0], stream if slash else home[1], shard_id)
         figures = msgspec.convert(shard, ShardFigures).aged(age)
-        readings.show(SHARD, figures, *labels)
+        standing = cause_of(figures.standing)
+        is_apart = standing is not None and standing.share is Share.APART
+        readings.show(SHARD | APART if is_apart else SHARD, figures, *labels)
         reasons = ("throttled", "unavailable", "unreadable", "unusableKey")
         for reason in reasons if age <= FRESH_MS else ():
             readings.set("refused_seconds", in_seconds(shard.get(f"{reason}Ms")), *labels, reason)

@@ -97,6 +97,11 @@ METRICS: tuple[Metric, ...] = (
         COMMAND,
     ),
     _gauge("lag_seconds", _SHARD, "The age of the oldest unread record; absent where it is unknown."),
+    _gauge(
+        "paused_lag_seconds",
+        _SHARD,
+        "The age of the oldest unread record of a shard that people have paused, in place of its `lag_seconds`.",
+    ),
     _gauge("lag_unknown", _SHARD, "1 while the lag of a shard that is read is unknown, else 0.", COMMAND),
     _gauge(
         "lag_growth",
@@ -191,9 +196,13 @@ def _figures_of(whose: str) -> dict[str, str]:
 
 RUN, LAST_BATCH, UPDATE = map(_figures_of, ("run", "last batch", "update"))
 LAG = {"lag_ms": "lag_seconds", "retention_left_ms": "retention_left_seconds"}
+APART = LAG | {"lag_ms": "paused_lag_seconds"}
 HELD = {"retrying": "retrying_records", "exhausted": "exhausted_records", "unacked": "unacked_records"}
 SHARD = LAG | HELD | {"held": "in_flight_records", "dead_lettered": "dead_lettered_records_total"}
-"""The metrics of figures by their names: of a run, of its last batch, of a shard, and of the updates of a state."""
+"""The metrics of figures by their names: of a run, of its last batch, of a shard, and of the updates of a state.
+
+`APART`: those of the lag where it is told by itself.
+"""
 
 
 class Readings:

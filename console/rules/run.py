@@ -64,7 +64,9 @@ def _not_running(facts: HomeFacts) -> Iterator[Case]:
         unless = ", unless another source of its query is still read" if snapshot.owner else ""
         said = {
             "stopped": f"was stopped {ago}",
-            "finished": f"has read everything and finished {ago}{unless}",
+            "finished": f"has finished {ago}{unless}: {end.why}"
+            if end.why
+            else f"has read everything and finished {ago}{unless}",
             "failed": f"failed {ago}: {end.why}",
             "interrupted": f"ended {ago} in the middle of a batch: {end.why}",
         }

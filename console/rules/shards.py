@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from kinesis_trident.checkpoint.model.pauses import Pause
 from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, WAITS_FOR_PARENTS, explain_many
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import count_noun
-from kinesis_trident.console.figures import HomeFacts
+from kinesis_trident.console.figures import COMMAND, HomeFacts
 from kinesis_trident.console.finding import FRESH_MS, Level
 from kinesis_trident.console.rules.rule import Case, Rule
 from kinesis_trident.console.text import duration
@@ -23,6 +26,38 @@ _GROWTH = 0.05
 _LIMIT = re.compile(r"max\w+ is")
 
 _REASONS = ("throttled", "unreadable", "unusableKey")
+
+
+def _paused(facts: HomeFacts) -> Iterator[Case]:
+    """Find each pause, with the shards that are not read because of it, and what of them is unread."""
+    snapshot = facts.snapshot
+    for pause in facts.pauses:
+        shards = [shard for shard, one in facts.paused.items() if one == pause]
+        if not shards and snapshot.part is not None:
+            continue
+        lags = [facts.shards[shard].lag.ms for shard in shards]
+        age = max((at for at in lags if at is not None), default=None)
+        number = "no shard" if not shards else count_noun(len(shards), "shard")
+        yield Case(
+            f"PAUSED: {snapshot.layout.said_of(pause.shards)} ({number} now), for {facts.since(pause.since)}, "
+            + (f"until {iso_time(pause.until)}" if pause.until is not None else "until somebody resumes it")
+            + f", by {pause.by}: {pause.reason}. Nothing new of it is read"
+            + (", and nothing that has failed comes again" if pause.everything else "")
+            + ("; its oldest unread record is of unknown age" if age is None and shards else "")
+            + (f"; its oldest unread record is {duration(age)} old" if age else ""),
+            f"{_resume(facts, pause)} reads on; what is unread until it expires is lost",
+            facts.labels(shards),
+        )
+
+
+def _resume(facts: HomeFacts, pause: Pause) -> str:
+    """Return the line that ends a pause, as part of a remedy."""
+    snapshot, names = facts.snapshot, pause.shards
+    if names.endswith("/"):
+        snapshot, options = replace(snapshot, streams=(names.rpartition("@")[0],), beside=True), []
+    else:
+        options = ["--shard", snapshot.label_of(names)] if names else []
+    return f"{COMMAND}{snapshot.command('resume', options=options)}{COMMAND}"
 
 
 def _throttled(facts: HomeFacts) -> Iterator[Case]:
@@ -173,13 +208,18 @@ def _expires(facts: HomeFacts) -> Iterator[Case]:
     if ends:
         soonest = min(ends, key=lambda shard: ends[shard][0])
         left, age = ends[soonest]
+        paused = facts.paused.get(soonest)
         yield Case(
             f"the oldest unread record of {facts.snapshot.label_of(soonest)} is {duration(age)} old and "
             + (f"expires in {duration(left)}" if left else "has expired"),
-            "raise the stream's retention now (aws kinesis increase-stream-retention-period), then read faster: more "
-            "shards, more executors, a faster sink",
+            "raise the stream's retention now (aws kinesis increase-stream-retention-period), then "
+            + (
+                f"resume it: {_resume(facts, paused)}"
+                if paused is not None
+                else "read faster: more shards, more executors, a faster sink"
+            ),
             facts.labels(ends),
-            Level.CRITICAL if age > 4 * left else None,
+            Level.CRITICAL if age > 4 * left or paused is not None else None,
         )
 
 
@@ -201,7 +241,7 @@ def _too_late(facts: HomeFacts) -> Iterator[Case]:
 def _unknown(facts: HomeFacts) -> Iterator[Case]:
     lags = facts.counted
     unknown = [shard for shard, lag in lags.items() if lag.ms is None]
-    if facts.limits.lag_ms is None or not (unknown or not lags) or any(_too_late(facts)):
+    if facts.limits.lag_ms is None or not (unknown or not (lags or facts.apart)) or any(_too_late(facts)):
         return
     seen = min((lags[shard].seen_at or 0 for shard in unknown), default=0)
     why = f"no look at the end of the stream has succeeded for {facts.since(seen)}"
@@ -233,6 +273,7 @@ def _too_many_dead(facts: HomeFacts) -> Iterator[Case]:
 
 
 SHARDS = (
+    Rule("paused", Level.WARNING, _paused),
     Rule("throttled", Level.WARNING, _throttled),
     Rule("unavailable", Level.WARNING, _unavailable),
     Rule("unusable-key", Level.WARNING, _unusable_key),

@@ -51,8 +51,8 @@ _STOOD_STILL_MS = 3_600_000
 """Milliseconds of the server's clock beyond this process's steady one after which the machine has stood still: a clock
 that never steps back does not count while a machine sleeps. Retention is 24 hours at least."""
 
-_First = Literal["drain", "go on", "take looks", "list new", "list all", "take requests", "time out"]
-Do = _First | Literal["check retention", "explain", "say", "describe"]
+_First = Literal["drain", "go on", "take looks", "list new", "list all", "take pauses", "take requests"]
+Do = _First | Literal["time out"] | Literal["check retention", "explain", "say", "describe"]
 """A step that must come before the plan; `PlanningSteps.carry_out` takes it."""
 
 
@@ -77,12 +77,14 @@ class Planned(NamedTuple):
 class Wait(NamedTuple):
     """There is nothing to do for so many seconds; or at all, because all is drained, or the run is to stop.
 
-    `unseen`: the shards at which the run has not looked yet, and may.
+    `unseen`: the shards at which the run has not looked yet, and may. `left`: those that a drain does not read because
+    they are paused.
     """
 
     seconds: float
     end: Literal["", "drained", "stopped"] = ""
     unseen: int = 0
+    left: tuple[str, ...] = ()
 
 
 Next = Do | LookAt | Planned | Wait
@@ -149,6 +151,7 @@ class Moment(msgspec.Struct):
         ended_open: how often the probe has seen an open shard end.
         max_records: the new records of a batch, at most; None for no limit.
         now: the time in epoch milliseconds; `steady`: in seconds of a clock that never steps back.
+        pauses: somebody has paused or resumed something.
         dice: for jitter, with which an interval is longer: queries started together do not list together for ever.
     """
 
@@ -168,6 +171,7 @@ class Moment(msgspec.Struct):
     now: int
     steady: float
     dice: random.Random
+    pauses: bool = False
 
     @property
     def steady_ms(self) -> int:
@@ -239,9 +243,15 @@ class Moment(msgspec.Struct):
             return False
         return not any(one.drain for one in self.standings(shards.active).values())
 
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Return the shards that a drain does not read because they are paused."""
+        return () if self.sights.until is None else tuple(sorted(self.shards.paused))
+
     def find_seconds(self) -> float:
-        """Return the seconds until something may be due: a look at a tip, a retry, a time-out."""
-        now, due = self.steady_ms, (self.shards.next_retry, self.shards.next_timeout)
+        """Return the seconds until something may be due: a look at a tip, a retry, a time-out, the end of a pause."""
+        now, shards = self.steady_ms, self.shards
+        due = shards.next_retry, shards.next_timeout, shards.next_resume
         looks = max(_TOGETHER_MS, self.sights.next_look(self.find_watched(), now) - now)
         return min(looks, *(at - self.now for at in due if at is not None), math.inf) / 1000
 
@@ -256,7 +266,7 @@ def _follow(at: Moment) -> Next | None:
     if followed and not (at.drain or at.stop):
         at.course = replace(at.course, drain=0)
         return "go on"
-    return Wait(at.find_seconds(), "stopped") if at.stop and not at.drain else None
+    return Wait(at.find_seconds(), "stopped", left=at.left) if at.stop and not at.drain else None
 
 
 def _take(at: Moment) -> Next | None:
@@ -276,6 +286,11 @@ def _list(at: Moment) -> Next | None:
     at.course = replace(course, listing=listing, ended_open=at.ended_open)
     # A listing of new shards is cheap; shards that retention removed are not urgent.
     return "list all" if at.steady >= course.listing_all else "list new"
+
+
+def _pause(at: Moment) -> Next | None:
+    """Somebody has paused or resumed something, or the time of a pause is over."""
+    return "take pauses" if at.pauses or at.is_due(at.shards.next_resume) else None
 
 
 def _take_in(at: Moment) -> Next | None:
@@ -387,11 +402,13 @@ def _plan(at: Moment) -> Next | None:
     """There is something to read, to deliver again, or to write to the dead letter."""
     shards, options, now, read = at.shards, at.options, at.course.round.now, at.course.read
     states, alignment = shards.named, at.course.alignment
+    coming = shards.coming
     plan = make_plan(
         txid=shards.settled + 1,
         plan=mark_of(at.epoch, now, at.layout.digest, at.dice.getrandbits(96)),
         streams=at.created,
         states=states,
+        coming=coming,
         read=read.read,
         now=now,
         max_records=at.max_records,
@@ -404,7 +421,7 @@ def _plan(at: Moment) -> Next | None:
     if plan is None:
         return None
     at.course = replace(at.course, made=plan.plan, alignment=alignment and alignment.note_plan(at.steady_ms))
-    whole = add_all_due(plan, states, now)
+    whole = add_all_due(plan, coming, now)
     enough = count_enough_tasks(len(whole.shards), predict(whole, at.sights.sizes, now), options)
     return Planned(replace(plan, tasks=enough), replace(whole, tasks=enough))
 
@@ -412,7 +429,7 @@ def _plan(at: Moment) -> Next | None:
 def _wait(at: Moment) -> Next:
     """Nothing of that."""
     if at.is_drained():
-        return Wait(0.0, "drained")
+        return Wait(0.0, "drained", left=at.left)
     seconds = at.find_seconds()
     # A shard that may be looked at ends the wait at once: without one no pass over all shards is needed.
     due = at.sights.find_due(at.find_watched(), at.steady_ms)[0] if seconds <= _TOGETHER_MS / 1000 else ()
@@ -420,8 +437,8 @@ def _wait(at: Moment) -> Next:
 
 
 RULES = (
-    *(_follow, _take, _list, _take_in, _time_out, _refuse, _look_at_unread, _look, _check_looks, _look_again),
-    *(_look_ahead, _align, _describe, _plan, _wait),
+    *(_follow, _take, _list, _pause, _take_in, _time_out, _refuse, _look_at_unread, _look, _check_looks),
+    *(_look_again, _look_ahead, _align, _describe, _plan, _wait),
 )
 """The rules in their order: the function of each says when it applies."""
 

@@ -149,6 +149,7 @@ def make_plan(
     plan: str,
     streams: Mapping[str, int],
     states: Mapping[str, ShardState],
+    coming: Mapping[str, ShardState] | None = None,
     read: Collection[str],
     now: int,
     max_records: int | None,
@@ -160,13 +161,15 @@ def make_plan(
 ) -> Plan | None:
     """Return the plan of the next batch, or None if there is nothing to do.
 
-    `plan` is the random mark of this plan; `read` names the shards of which new records are read; `now` is in epoch
-    milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload,
-    `max_inflight` the records of a shard that are read and not done. `max_turn`: the maximum of new records in any
-    turn. `deaggregate`: whether aggregates are split. `upto`: as in `Plan`.
+    `plan` is the random mark of this plan; `read` names the shards of which new records are read, `coming` has those
+    whose failed records come again, if not all do; `now` is in epoch milliseconds; `max_records` bounds the new records
+    of all shards together, `max_bytes` their payload, `max_inflight` the records of a shard that are read and not done.
+    `max_turn`: the maximum of new records in any turn. `deaggregate`: whether aggregates are split.
+    `upto`: as in `Plan`.
     """
     ordered = sorted(states.items())
-    retries, dead = _split_by_kind(clip(_collect_due(states, now), due_bytes(len(ordered)), txid))
+    coming = states if coming is None else coming
+    retries, dead = _split_by_kind(clip(_collect_due(coming, now), due_bytes(len(ordered)), txid))
     wanted = sorted(read)
     # Every second record can fail and be a separate run.
     room = {
@@ -181,7 +184,7 @@ def make_plan(
     wanted = [shard for shard in wanted if room.get(shard, 1) > 0]
     limit, chosen = per_shard_limit(wanted, max_records, txid)
     limit_bytes, chosen = per_shard_limit(chosen, max_bytes, txid)
-    if not (chosen or dead or any(run.due <= now for _, state in ordered for run in state.waiting)):
+    if not (chosen or dead or any(run.due <= now for state in coming.values() for run in state.waiting)):
         return None
     made = Plan(
         txid=txid,

@@ -121,10 +121,8 @@ class SourceRun:
         self._streams = Streams(kinesis, layout, infos, described)
         before = self._store.open_for_looking(lambda _: None).epochs.owner()
         # One that only settles what another run has finished ends as that one did.
-        is_finished = relieved is not None and any(
-            end.epoch == relieved and end.how == "finished" for end in self._store.ends.runs()
-        )
-        self._usual_end: How = "finished" if is_finished else "stopped"
+        finished = (end for end in self._store.ends.runs() if end.how == "finished" and end.epoch == relieved)
+        self._usual_end: tuple[How, str] = next(((end.how, end.why) for end in finished), ("stopped", ""))
         self._takeover = TakeoverWatch(
             self._store,
             client,
@@ -138,6 +136,7 @@ class SourceRun:
         self._takeover.epoch = self.epoch
         self._takeover.watch()
         self._store.external.watch(self._on_request)
+        self._store.pauses.watch(self._on_pause)
         log.info(
             "application %r %s %s: %s, settled up to txid %d, epoch %d of %s",
             options.application_name,
@@ -360,14 +359,15 @@ class SourceRun:
                     self._notes.note(planner.standings)
                     self._reconciler.hand_over(whole)
                     return plan
-                case Wait(seconds, end, unseen):
+                case Wait(seconds, end, unseen, unread):
+                    paused = self._state.life.names_of(unread)
                     if end != "stopped":
                         self._notes.note(planner.standings)
                     if end == "drained":
-                        self.note_end("finished")
+                        self.note_end("finished", paused and f"not read, because it is paused: {paused}")
                     if end and takeover.stop_asked:
                         # From here on, a request to drain is one to stop without more.
-                        self._store.stop.answer(self._state.shards.settled, self.epoch)
+                        self._store.stop.answer(self._state.shards.settled, self.epoch, paused)
                     # A round looks at a part of very many shards; with a trigger the next call may come much later.
                     looks_on, unseen_before = 0 < unseen < unseen_before, unseen
                     left = math.inf if planner.is_draining or looks_on else deadline - self._around.steady()
@@ -466,7 +466,7 @@ class SourceRun:
         if planned is not None and planned.txid > settled and not self._takeover.stop_asked:
             self.note_end("interrupted", f"txid {planned.txid} was not finished, or not settled")
         else:
-            self.note_end(self._usual_end)
+            self.note_end(*self._usual_end)
         self.close()
 
     def note_end(self, how: How, why: str = "") -> None:
@@ -500,4 +500,8 @@ class SourceRun:
 
     def _on_request(self) -> None:
         self._planner.note_request()
+        self._wake.set()
+
+    def _on_pause(self) -> None:
+        self._planner.note_pauses()
         self._wake.set()

@@ -29,6 +29,7 @@ from kinesis_trident.spout.planner.settling.shard_events import (
     Amended,
     BatchSettled,
     HomeUnit,
+    Paused,
     Requested,
     ShardEvent,
     ShardUnit,
@@ -143,6 +144,7 @@ class SourceState:
         )
         unread = frozenset(shard for shard in loaded.states if self.streams.info_of(shard) is None)
         self._take(replace(loaded, parked=unread), self.settled_at)
+        self.take_pauses(self.settled_at)
 
     def copy(self) -> BackupNode:
         """Return a copy of the nodes of all shards, as `ChangeStore.keep` stores it."""
@@ -191,6 +193,14 @@ class SourceState:
                 # Somebody has withdrawn a request after we have read it.
                 if not refused.op.path.startswith(f"{self._store.external.folder}/"):
                     raise
+
+    def take_pauses(self, now: int) -> None:
+        """Take over what people have paused and resumed, and end the pauses whose time is over."""
+        node = self._store.pauses.get()
+        event = Paused(node.pauses if node is not None else (), now)
+        after = event.after(self.shards)
+        if after != self.shards:
+            self._become(event, after)
 
     def time_out(self, now: int) -> None:
         """Fail the records of the streams read now that nobody has acked in time."""

@@ -50,15 +50,13 @@ See = Callable[[Iterable[str] | None], Mapping[str, Standing]]
 """Says how some shards stand, or all of the streams that are read now."""
 
 
-def lags_of(state: SourceState, now: int) -> dict[str, Lag]:
-    """Return the lag of each shard that has a part in the sum, by name."""
-    found = {}
-    for shard, node in state.shards.active.items():
-        share = state.shards.standing(shard).share
-        if share is not Share.LEFT_OUT:
-            seen = seen_of(node, state.sights.of(shard))
-            found[shard] = lag_of(node.checkpoint, seen, now, drained=share is Share.ZERO)
-    return found
+def lags_of(state: SourceState, now: int, share: Share = Share.COUNTED) -> dict[str, Lag]:
+    """Return the lag of each shard that has this part in the sum, by name."""
+    return {
+        shard: lag_of(node.checkpoint, seen_of(node, state.sights.of(shard)), now)
+        for shard, node in state.shards.active.items()
+        if state.shards.standing(shard).share is share
+    }
 
 
 def status_of(state: SourceState, standings: Mapping[str, Standing], now: int) -> StatusNode:
@@ -117,8 +115,8 @@ def progress_of(state: SourceState, layout: Layout, see: See, now: int) -> dict[
         key = layout.key_of(shard)
         return key.source if several else key.shard
 
-    lags = lags_of(state, now)
-    foremost = _choose_foremost(found.active, lags)
+    lags, apart = lags_of(state, now), lags_of(state, now, Share.APART)
+    foremost = _choose_foremost(found.active, {**lags, **apart})
     standings = see([shard for shard, _ in foremost])
     shards = {
         name_of(shard): {
@@ -131,7 +129,8 @@ def progress_of(state: SourceState, layout: Layout, see: See, now: int) -> dict[
         "application": layout.application,
         "streams": sorted(state.streams.created),
         "txid": found.settled,
-        "behindMs": total_lag(lags),
+        "behindMs": total_lag(lags) if lags or not apart else None,
+        **({"paused": len(apart), "pausedBehindMs": total_lag(apart)} if apart else {}),
         "inflight": sum(node.held for node in found.active.values()),
         "unacked": found.unacked,
         "retrying": sum(node.retrying for node in found.active.values()),
@@ -175,6 +174,7 @@ class StatusNotes:
         self._state = state
         self._around = around
         self._due = -math.inf
+        self._apart = set[str]()
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)
 
     def note(self, see: See) -> None:
@@ -210,13 +210,17 @@ class StatusNotes:
         self._state.sights = sights.put(changed)
 
     def _sample(self, standings: Mapping[str, Standing], at: int) -> None:
-        """Remember the lag and the records read, about once a minute; after the clock stepped back only anew."""
-        samples = self._samples
-        if samples and at < samples[-1][0]:
+        """Remember the lag and the records read, about once a minute.
+
+        They begin anew after the clock stepped back, and where the lag is that of other shards than before.
+        """
+        samples, apart = self._samples, {s for s, one in standings.items() if one.share is Share.APART}
+        if (samples and at < samples[-1][0]) or apart != self._apart:
             samples.clear()
+        self._apart = apart
         if not samples or at - samples[-1][0] >= _SAMPLE_MS:
             lags = lags_of(self._state, at)
-            lag = total_lag(lags)
+            lag = total_lag(lags) if lags or not apart else None
             stands = {shard for shard, one in lags.items() if one.ms is None or not standings[shard].reads}
             sights = self._state.sights
             stood = {shard for shard, one in sights.by_shard.items() if one.stood}

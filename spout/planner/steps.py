@@ -61,7 +61,7 @@ class PlanningSteps:
         self._layout = layout
         self._state = state
         self._around = around
-        self._requested = False
+        self._requested = self._paused = False
         skew = options.max_shard_skew
         alignment = Alignment(None if skew is None else round(1000 * skew)) if skew != math.inf else None
         # The streams have just been described.
@@ -108,6 +108,7 @@ class PlanningSteps:
             sights=state.sights,
             course=self.course,
             requests=self._requested,
+            pauses=self._paused,
             stop=stop,
             drain=drain,
             options=self._options,
@@ -142,6 +143,9 @@ class PlanningSteps:
                 state.sights = self._prefetcher.take(state.shards.positions, state.sights)
             case "list new" | "list all":
                 self._list(everything=step == "list all")
+            case "take pauses":
+                self._paused = False
+                state.take_pauses(round_.now)
             case "take requests":
                 self._requested = False
                 state.take_in_requests(round_.now)
@@ -175,6 +179,10 @@ class PlanningSteps:
     def note_request(self) -> None:
         """Take in, before the next plan, what another process has just asked for."""
         self._requested = True
+
+    def note_pauses(self) -> None:
+        """Take over, before the next plan, what somebody has just paused or resumed."""
+        self._paused = True
 
     def has_made(self, plan: Plan) -> bool:
         """Return whether a plan is the last one that was made here; any other is one that starts over."""

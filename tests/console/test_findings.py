@@ -144,7 +144,8 @@ def test_the_status_shows_rates_and_how_the_runs_before_have_ended() -> None:
 
 
 def ended(how: How, epoch: int = 3) -> Snapshot:
-    end = RunEnd(epoch, "worker-7", 4711, NOW - HOUR, NOW - MINUTE, how, "ValueError: the sink is down")
+    why = "" if how == "finished" else "ValueError: the sink is down"
+    end = RunEnd(epoch, "worker-7", 4711, NOW - HOUR, NOW - MINUTE, how, why)
     return replace(HEALTHY, owner=None, ends=(end,))
 
 

@@ -17,6 +17,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     ShardsNode,
 )
+from kinesis_trident.checkpoint.model.pauses import Pause, correct_ends
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
 from kinesis_trident.spout.planner.shards.lineage import Lineage
@@ -117,6 +118,23 @@ class BatchSettled:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    """People have paused or resumed something, or a pause is over.
+
+    Attributes:
+        pauses: as they are stored.
+        now: the time, in epoch milliseconds.
+    """
+
+    pauses: Sequence[Pause]
+    now: int
+
+    def after(self, before: Shards) -> Shards:
+        """Return the shards after it."""
+        return replace(before, pauses=correct_ends(self.pauses, self.now, before.pauses), paused_at=self.now)
+
+
+@dataclass(frozen=True, slots=True)
 class Requested:
     """Other processes have asked for replays, acks and fails, by shard and name."""
 
@@ -162,7 +180,7 @@ class Amended:
         )
 
 
-ShardEvent = BatchSettled | HomeUnit | Amended
+ShardEvent = BatchSettled | HomeUnit | Amended | Paused
 
 Watcher = Callable[[Shards, ShardEvent, Shards], None]
 """Is told of each change: the shards before it, the event, and the shards after it."""

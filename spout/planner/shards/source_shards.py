@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, Plan
+from kinesis_trident.checkpoint.model.pauses import Pause, find_paused
 from kinesis_trident.checkpoint.model.standing import PLAIN, Standing, find_standing
 from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.planner.plan import ShardState
@@ -31,6 +32,7 @@ class Shards:
         settled: the newest settled txid, 0 for none; `settled_plan` is its plan's mark.
         parked: the shards of streams that are not read now.
         missed: those that the last full listing has lacked, as they stood.
+        pauses: what people have paused, with the ends that count here; those that are over at `paused_at` do not.
     """
 
     ordering: ShardOrdering
@@ -41,6 +43,8 @@ class Shards:
     settled_plan: str = ""
     parked: frozenset[str] = frozenset()
     missed: Mapping[str, ShardState] = field(default_factory=dict)
+    pauses: tuple[Pause, ...] = ()
+    paused_at: int = 0
 
     def of(self, plan: Plan, shard: str) -> ShardState:
         """Return a shard of a plan; retention may have removed it from the listing since the planning."""
@@ -83,9 +87,35 @@ class Shards:
         }
 
     @cached_property
+    def lasting(self) -> tuple[Pause, ...]:
+        """Return the pauses that are not over."""
+        return tuple(one for one in self.pauses if one.lasts(self.paused_at))
+
+    @property
+    def next_resume(self) -> int | None:
+        """Return the time at which the first pause ends by itself; None if none does."""
+        return min((one.until for one in self.lasting if one.until is not None), default=None)
+
+    @cached_property
+    def paused(self) -> Mapping[str, Pause]:
+        """Return the pause of each shard of which nothing new is read for that."""
+        if not self.lasting:
+            return {}
+        listed = {shard: node for shard, node in self.lineage.items() if shard not in self.parked}
+        return find_paused(self.lasting, listed, listed.keys() - self.positions.keys())
+
+    @cached_property
+    def coming(self) -> Mapping[str, ShardState]:
+        """Return the shards whose failed records and dead letters come: those read now, unless all of it is paused."""
+        still = [one for one in self.lasting if one.everything]
+        left = (shard for shard in self.active if any(one.covers(shard) for one in still)) if still else ()
+        return self._leave_out(left, self.active)
+
+    @cached_property
     def standings(self) -> Mapping[str, Standing]:
         """Return how the shards stand that are not simply read, by what is stored of them; a run sees more."""
         readable, childless, parked = self.positions.keys(), self.childless, self.parked
+        paused = self.paused.keys()
         # Of very many shards nearly all are simply read.
         blocked = {shard for shard, one in self.states.items() if one.inflight and one.inflight.blocked}
         return {
@@ -94,9 +124,10 @@ class Shards:
                 self.states[shard].inflight,
                 is_read=shard not in parked,
                 waits=shard not in readable and shard not in parked,
+                is_paused=shard in paused,
                 is_childless=shard in childless,
             )
-            for shard in (self.states.keys() - readable) | blocked
+            for shard in (self.states.keys() - readable) | blocked | paused
         }
 
     def standing(self, shard: str) -> Standing:
@@ -110,8 +141,8 @@ class Shards:
 
     @cached_property
     def waiting(self) -> list[Run]:
-        """Return all runs that wait for a retry."""
-        return [run for state in self.active.values() for run in state.waiting]
+        """Return all runs that wait for a retry which comes."""
+        return [run for state in self.coming.values() for run in state.waiting]
 
     @cached_property
     def unacked(self) -> int:

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.checkpoint.model.standing import MANY_BOUNDED, explain_many
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.spout.log_lines import Seldom
-from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, HomeUnit, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, HomeUnit, Paused, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.sight import Blocked, Sights
 from kinesis_trident.spout.planner.tip.looks import Look
@@ -57,6 +58,8 @@ class LifeLog:
             case HomeUnit() if before.states and after.lineage is not before.lineage:
                 new = after.lineage.keys() - before.states.keys()
                 self.log_resharded({shard: after.lineage[shard] for shard in new})
+            case Paused():
+                self._tell_paused(before, after)
             case BatchSettled():
                 many = explain_many(one.inflight for one in after.states.values() if one.inflight is not None)
                 sights = self._log_settled(event, sights)
@@ -78,7 +81,7 @@ class LifeLog:
         blocked = {unit.shard: unit.state.blocked for unit in event.units if unit.state is not None}
         sights = self._tell_blocked(blocked, sights)
         if event.ended and event.is_whole:
-            log.info("%s: read to the end", self._names(event.ended))
+            log.info("%s: read to the end", self.names_of(event.ended))
         if event.seconds > _SLOW_SETTLE:
             log.warning(
                 "txid %d: settling took %.1f s. ZooKeeper is slow, or very many records failed",
@@ -90,7 +93,7 @@ class LifeLog:
     def log_resharded(self, new: Mapping[str, ShardLineage]) -> None:
         """Tell of shards that were listed for the first time."""
         for shard, node in sorted(new.items())[:_NAMED]:
-            parents = f", child of {self._names(node.parents)}" if node.parents else ""
+            parents = f", child of {self.names_of(node.parents)}" if node.parents else ""
             log.info("%s: new shard%s", self._name(shard), parents)
         if len(new) > _NAMED:
             log.info("%d more new shards", len(new) - _NAMED)
@@ -111,11 +114,11 @@ class LifeLog:
             what = "Kinesis throttles the reads" if why == "throttled" else "the reads fail"
             first, seconds = looks[next(iter(some))], (now - min(some.values())) / 1000
             said = "" if why == "throttled" else f": {make_visible(shorten(first.said, 500))}"
-            log.warning("%s: %s, for %.0f s now%s", self._names(list(some)), what, seconds, said)
+            log.warning("%s: %s, for %.0f s now%s", self.names_of(list(some)), what, seconds, said)
         ended = {s: one.denied[0] for s, one in sights.by_shard.items() if one.denied and s not in looks}
         if ended:
             longest = (now - min(ended.values())) / 1000
-            log.info("%s: Kinesis answers again after %.0f s", self._names(list(ended)), longest)
+            log.info("%s: Kinesis answers again after %.0f s", self.names_of(list(ended)), longest)
         marks |= dict.fromkeys(ended)
         return sights.put({shard: replace(sights.of(shard), denied=mark) for shard, mark in marks.items()})
 
@@ -124,7 +127,7 @@ class LifeLog:
         log.warning(
             "%s: could not be read for %.0f s, so the other shards wait no longer (maxShardSkew). What is unread there "
             "will be late for a watermark",
-            self._names(shards),
+            self.names_of(shards),
             seconds,
         )
 
@@ -161,6 +164,19 @@ class LifeLog:
             self._dead.clear()
             self._first_dead = ""
 
+    def _tell_paused(self, before: Shards, after: Shards) -> None:
+        """Tell of each pause that has begun, changed or ended, whatever shards are there."""
+        was, lasting = ({one.shards: one for one in shards.lasting} for shards in (before, after))
+        for shards in sorted(was.keys() | lasting.keys()):
+            now, what = lasting.get(shards), self._layout.said_of(shards)
+            if now is None:
+                log.info("%s: not paused any longer", what)
+            elif now != was.get(shards):
+                until = f" until {iso_time(now.until)}" if now.until is not None else ""
+                more = ", nor what has failed" if now.everything else ""
+                why = make_visible(now.reason)
+                log.warning("%s: paused%s by %s: nothing new is read%s. %s", what, until, now.by, more, why)
+
     def _tell_blocked(self, blocked: Mapping[str, str], sights: Sights) -> Sights:
         now, known, marks, free = self._steady(), sights.by_shard, dict[str, Blocked | None](), {}
         for shard, why in blocked.items():
@@ -172,7 +188,7 @@ class LifeLog:
                 if was.is_told:
                     free[shard] = now - was.since
         if free:
-            names = self._names(list(free))
+            names = self.names_of(list(free))
             log.info("%s: new records are read again, after %.0f s", names, max(free.values()))
         if now >= self._blocked_due:
             still = {shard: one.halt for shard, one in known.items() if one.halt} | marks
@@ -193,7 +209,8 @@ class LifeLog:
             # A parent that was removed before its stream was read together with others.
             return shard
 
-    def _names(self, shards: Sequence[str]) -> str:
+    def names_of(self, shards: Sequence[str]) -> str:
+        """Return the first of some shards as people name them, with the number of the others."""
         names = sorted(map(self._name, shards))
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"{', '.join(names[:_NAMED])}{more}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from kinesis_trident.checkpoint.model import change_nodes, nodes, run_status
+from kinesis_trident.checkpoint.model import change_nodes, nodes, pauses, run_status
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import Node
 from kinesis_trident.checkpoint.model.split_nodes import WHOLE, split
@@ -30,7 +30,7 @@ REASONS = ("ValueError: invalid literal for int() with base 10: 'abc'", "KeyErro
 
 KINDS: tuple[type[Node], ...] = tuple(
     kind
-    for module in (nodes, change_nodes, run_status)
+    for module in (nodes, change_nodes, pauses, run_status)
     for kind in vars(module).values()
     if isinstance(kind, type)
     and issubclass(kind, Node)
@@ -159,6 +159,13 @@ SAMPLES: dict[str, Node] = {
     "request to stop": nodes.StopNode(epoch=1),
     "request to drain": nodes.StopNode(epoch=1, drain=True),
     "stopped": nodes.StopNode(epoch=1, settled=2),
+    "stopped with something left": nodes.StopNode(epoch=1, settled=2, left="orders/shardId-000000000000"),
+    "paused": pauses.PausesNode(
+        pauses=(
+            pauses.Pause("", NOW, "r", "u@h"),
+            pauses.Pause(SHARD, NOW, "r", "u@h", until=NOW + 1, everything=True),
+        )
+    ),
     "request to replay": nodes.ExternalNode(op="replay", records=("7:1", "8")),
     "request to fail": nodes.ExternalNode(op="fail", positions="1x1:x", reason="no", attempt=2),
     "dead letters": nodes.DeadLettersNode(count=1, target="/dead", last=(LETTER,)),

@@ -33,4 +33,4 @@ def test_folders_and_purges_are_those_of_the_table() -> None:
     }
     assert {spec.name for spec in HOME if spec.split} == {"shards", "inflight", "deadletters"}
     unfenced = [method for spec in HOME for method in spec.unfenced]
-    assert len(set(unfenced)) == 7
+    assert len(set(unfenced)) == 8

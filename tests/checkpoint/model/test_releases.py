@@ -42,6 +42,7 @@ NEW_FIELDS: dict[str, str] = {
     "Pin.unreadable": "a pin that names such records is of version 2",
     "Plan.adopter": "an older release does not tell apart who has committed a batch that two checkpoints have begun",
     "ReportNode.slow": "for the console; an older release looks at no such node",
+    "StopNode.left": "who stops a drain with an older release is not told what was left unread",
     "StopNode.drain": "an older release ends after the current batch: the next start reads the rest",
     "Plan.upto": "an older release reads the batch on, and its shards may drift apart",
     "StatusNode.taken": "shows who else uses a consumer; a run of the older release replaces the node",

@@ -14,6 +14,7 @@ from kinesis_trident.checkpoint.model.standing import (
     ENDED,
     IDLE,
     NOT_READ,
+    PAUSED,
     REFUSED,
     TABLE,
     WAITS_FOR_PARENTS,
@@ -31,6 +32,7 @@ ROWS = """
 not-read          | -     | NEVER       | NO      | -     | LEFT_OUT | -
 ended             | -     | NEVER       | NO      | -     | ZERO     | -
 childless         | -     | NEVER       | A_WHILE | -     | ZERO     | -
+paused            | -     | SELDOM      | NO      | -     | APART    | expiry
 waits-for-parents | -     | SELDOM      | NO      | -     | COUNTED  | expiry
 blocked           | -     | UNTIL_KNOWN | A_WHILE | drain | COUNTED  | expiry
 refused           | reads | PACE        | A_WHILE | drain | COUNTED  | expiry
@@ -93,6 +95,9 @@ def test_of_several_causes_each_question_has_the_answer_that_does_least() -> Non
         ((REFUSED, BLOCKED), "blocked"),
         ((DRAINED, AHEAD), "ahead"),
         ((WAITS_FOR_PARENTS, BLOCKED), "waits-for-parents"),
+        ((WAITS_FOR_PARENTS, PAUSED), "paused"),
+        ((PAUSED, REFUSED), "paused"),
+        ((PAUSED, NOT_READ), "not-read"),
         ((NOT_READ, BLOCKED), "not-read"),
         ((ENDED, BLOCKED), ""),
         ((ENDED, NOT_READ), ""),
@@ -128,6 +133,9 @@ def test_the_nodes_of_a_shard_say_how_it_stands() -> None:
     assert stands("open", InflightNode(txid=1, waiting=())) == ()
     assert stands("open", full) == ("blocked",)
     assert stands("open", waits=True) == ("waits-for-parents",)
+    assert stands("open", is_paused=True) == ("paused",)
+    assert stands("open", full, is_paused=True, waits=True) == ("paused", "waits-for-parents", "blocked")
+    assert stands("drained", is_paused=True) == ("ended",)
     assert stands("drained", waits=True) == stands(None, waits=True) == ("ended",)
     assert stands("drained", is_childless=True) == ("childless",)
     assert stands("drained", full, is_read=False) == ("not-read", "ended", "blocked")

@@ -25,6 +25,9 @@ class OldPlanner(BatchPlanner):
         due, _ = self._state.sights.find_due(self._find_watched(), self._steady_ms())
         return sum(self._state.sights.of(shard).pace.looked is None for shard in due)
 
+    def note_pauses(self) -> None:
+        """Nobody has paused anything."""
+
     def drain(self, asked: int = 0) -> None:
         """See `BatchPlanner.drain`."""
         super().drain()
