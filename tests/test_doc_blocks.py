@@ -51,7 +51,9 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "console.md": [
         (1, EXPLAINING),
         (1, check_commands),
-        (3, EXPLAINING),
+        (1, EXPLAINING),
+        (1, check_commands),
+        (2, EXPLAINING),
         (2, check_commands),
         (1, check_shown),
     ],

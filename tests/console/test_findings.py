@@ -21,6 +21,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Replay,
     ShardLineage,
 )
+from kinesis_trident.checkpoint.model.pauses import Pause
 from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Seen, lag_growth
 from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.finding import Finding, Level, Limits, worst
@@ -280,6 +281,11 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
             {"blocked": Level.CRITICAL},
             f"Shard {CHILD} reads nothing new: 3 failed runs wait",
         ),
+        (
+            replace(HEALTHY, pauses=(Pause(CHILD, NOW - MINUTE, "why", "me@here", NOW + MINUTE),)),
+            {"paused": Level.WARNING},
+            f"PAUSED: shard orders/{CHILD} (1 shard now), for 1m 00s, until 2023-11-14T22:15:20Z, by me@here: why. ",
+        ),
         (with_inflight(dead=(WAITING,)), {"exhausted": Level.NOTE}, "will be dead-lettered"),
         (
             replace(with_inflight(dead=(WAITING,)), owner=None),
@@ -341,7 +347,7 @@ def test_each_situation_has_its_finding(snapshot: Snapshot, found: Mapping[str, 
     assert says in text
     assert all(one.sentence in summary_of(status) for one in findings if one.level is not Level.NOTE)
     # Labels and sentences for people, whatever is missing.
-    labels = [label for label, _ in lines_of(status, NOW) if label != "before"]
+    labels = [label for label, _ in lines_of(status, NOW) if label not in ("before", "paused")]
     assert labels[-3:] == ["batch", "lag", "records"]
 
 

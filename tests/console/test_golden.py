@@ -17,10 +17,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 from rich.console import Console, Group, RenderableType
-from samples_console import HEALTHY, NOW, SNAPSHOT, STATUS
+from samples_console import CHILD, HEALTHY, NEW, NOW, SNAPSHOT, STATUS
 from starlette.requests import Request
 
-from kinesis_trident.checkpoint.model.run_status import FailingNode, RunCounts, RunEnd
+from kinesis_trident.checkpoint.model.pauses import Pause
+from kinesis_trident.checkpoint.model.run_status import FailingNode, RunCounts, RunEnd, Seen
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.commands.status import draw_status
 from kinesis_trident.console.finding import Limits
@@ -55,6 +56,17 @@ SNAPSHOTS = {
         ),
         failing=FailingNode(
             epoch=3, txid=7, at=NOW - 9_000, records=20, failed=20, same=20, reason="ValueError"
+        ),
+    ),
+    "paused": replace(
+        HEALTHY,
+        zookeeper=HERE,
+        pauses=(
+            Pause(CHILD, NOW - 7_200_000, "a bad deploy", "ops@desk", until=NOW + 3_600_000),
+            Pause(NEW, NOW - 60_000, "its records kill the workers", "ops@desk", everything=True),
+        ),
+        status=msgspec.structs.replace(
+            STATUS, shards={CHILD: Seen(NOW - 3_600_000, NOW - 46_800_000), NEW: Seen()}
         ),
     ),
     "hostile": replace(

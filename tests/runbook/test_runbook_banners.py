@@ -141,6 +141,37 @@ def test_a_record_that_stopped_the_query(night: Night, begin: Begin, command: Co
     assert night.is_over(command, app)
 
 
+@entry("paused")
+def test_a_query_that_somebody_has_paused(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinesis_trident.console.commands.pauses.name_of_user", lambda: "ops@worker-7")
+    kinesis = filled(1, clock)
+    query = begin(kinesis)
+    query.batch()
+    assert command("pause", app, "--for", "8h", "--reason", "the sink is being migrated")[0] == 0
+    kinesis.put(A, b"9")
+    looked(query)
+    night.finds(command, app, "paused")
+    night.tries("`kinesis-trident pause APP --for 30m --reason TEXT` gives it another end")
+    assert command("pause", app, "--for", "30m", "--reason", "nearly done")[0] == 0
+    clock.ahead += 30 * 60
+    assert numbers(query.batch()) == [9]
+    assert night.is_over(command, app)
+
+    assert command("pause", app, "--reason", "once more")[0] == 0
+    kinesis.put(A, b"10")
+    looked(query)
+    assert not night.is_over(command, app)
+    night.tries("`kinesis-trident resume APP` reads on")
+    assert command("resume", app)[0] == 0
+    night.tries("with `--shard` or `--stream`")
+    assert command("pause", app, "--shard", A, "--reason", "once more")[0] == 0
+    assert command("resume", app, "--shard", A)[0] == 0
+    assert numbers(query.batch()) == [10]
+    assert night.is_over(command, app)
+
+
 @entry("blocked")
 def test_a_shard_with_too_many_failed_records(
     night: Night, begin: Begin, command: Command, app: str, tmp_path: Path, zookeeper: EmbeddedZooKeeper

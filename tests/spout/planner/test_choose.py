@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace as replace_fields
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, ShardLineage
+from kinesis_trident.checkpoint.model.pauses import Pause
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.kinesis import ShardMissingError
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
@@ -69,6 +71,12 @@ def unacked(due: int) -> InflightNode:
 
 def shards(**states: ShardState) -> Shards:
     return Shards("parentFirst", states, {name: ShardLineage() for name in states}, settled=1)
+
+
+def paused(until: int | None, *, everything: bool = False) -> Shards:
+    """Return a shard that is paused, and was so at `NOW`."""
+    one = Pause("", NOW - 1, "why", "me@here", until, everything)
+    return replace_fields(shards(a=state()), pauses=(one,), paused_at=NOW - 1)
 
 
 def look_at(at: float, sights: Sights, **more: bool | None) -> Sights:
@@ -134,6 +142,24 @@ CASES: dict[str, tuple[Moment, Next | str]] = {
     "a full listing": (moment(course=Course(STEADY, None), requests=True), "list all"),
     "an open shard that has ended": (moment(ended_open=1), "list new"),
     "a request": (moment(requests=True), "take requests"),
+    "a pause": (moment(pauses=True, requests=True), "take pauses"),
+    "the end of a pause": (moment(shards=paused(NOW), sights=seen(a=True)), "take pauses"),
+    "a pause that ends later": (moment(shards=paused(NOW + 200), sights=seen(a=True)), Wait(0.2)),
+    "a paused shard with more": (moment(shards=paused(None), sights=seen(a=True)), Wait(0.4)),
+    "a drain of what is paused": (
+        moment(shards=paused(None), sights=DRAINS),
+        Wait(0.0, "drained", left=("a",)),
+    ),
+    "a retry of what is paused": (
+        moment(shards=replace_fields(paused(None), states={"a": state(inflight=waits(NOW))})),
+        "plan",
+    ),
+    "a retry where all is paused": (
+        moment(
+            shards=replace_fields(paused(None, everything=True), states={"a": state(inflight=waits(NOW))})
+        ),
+        Wait(0.4),
+    ),
     "a retry": (moment(shards=shards(a=state(inflight=waits(NOW)))), "plan"),
     "a retry of explicit acks": (
         moment(EXPLICIT, shards=shards(a=state(inflight=waits(NOW)))),
