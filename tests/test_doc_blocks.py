@@ -54,6 +54,8 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
         (1, EXPLAINING),
         (1, check_commands),
         (2, EXPLAINING),
+        (1, check_commands),
+        (1, EXPLAINING),
         (2, check_commands),
         (1, check_shown),
     ],
