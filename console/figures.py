@@ -55,7 +55,8 @@ class HomeFacts:
     @cached_property
     def pauses(self) -> tuple[Pause, ...]:
         """Return what people have paused and is not over."""
-        return tuple(one for one in correct_ends(self.snapshot.pauses, self.now) if one.lasts(self.now))
+        pauses = correct_ends(self.snapshot.pauses, self.now).values()
+        return tuple(one for one in pauses if one.lasts(self.now))
 
     @cached_property
     def paused(self) -> dict[str, Pause]:

@@ -51,8 +51,6 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "console.md": [
         (1, EXPLAINING),
         (1, check_commands),
-        (1, EXPLAINING),
-        (1, check_commands),
         (2, EXPLAINING),
         (1, check_commands),
         (1, EXPLAINING),

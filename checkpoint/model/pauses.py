@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
@@ -58,21 +59,19 @@ class PausesNode(Node, frozen=True, kw_only=True):
 NOTHING_PAUSED = PausesNode(pauses=())
 
 
-def correct_ends(pauses: Iterable[Pause], now: int, before: Iterable[Pause] = ()) -> tuple[Pause, ...]:
-    """Return the pauses with the ends that count for this process; `now`: in epoch milliseconds.
+def correct_ends(
+    pauses: Iterable[Pause], now: int, before: Mapping[Pause, Pause] = MappingProxyType({})
+) -> dict[Pause, Pause]:
+    """Return each pause with the end that counts for this process; `now`: in epoch milliseconds.
 
     Who asked may have had a clock that is ahead, or this one has stepped back: from when this process has first seen
-    it, none lasts longer than was asked for. `before`: those that it has seen, as they were returned.
+    it, none lasts longer than was asked for. `before`: what was returned the last time.
     """
-    known = {(one.shards, one.since): one.until for one in before}
-    found = []
-    for one in pauses:
-        end = one.until
-        if end is not None:
-            seen = known.get((one.shards, one.since))
-            end = min(end, now + end - one.since if seen is None else seen)
-        found.append(replace(one, until=end))
-    return tuple(found)
+    return {
+        one: before.get(one)
+        or replace(one, until=None if one.until is None else min(one.until, now + one.until - one.since))
+        for one in pauses
+    }
 
 
 def find_paused(

@@ -130,6 +130,7 @@ class Family:
         dies_written: how likely one is killed once a batch is written and before Spark commits it.
         copies: how likely a copy of ZooKeeper's data is kept from within a phase, and one restored before a phase.
         start_ms: how long a start takes.
+        pauses: a person pauses and resumes beside the lives.
         heeds: a person does what the errors of the last lives name: other options, or a new Spark checkpoint.
         digits: the server fills its sequence numbers up to so many, and compares them as texts.
         plays: a schedule of another kind, for which nothing else of this counts.
@@ -154,6 +155,7 @@ class Family:
     copies: float = 0.5
     start_ms: int = 0
     heeds: bool = False
+    pauses: bool = False
     digits: int = 0
     plays: Callable[[Random, Sequence[SparkProtocol]], Joined | Requested] | None = None
 
@@ -181,6 +183,12 @@ def _in_step(world: World) -> dict[str, str]:
     skew = {"maxShardSkew": world.rng.choice(["1ms", "50ms", "1s", "auto", "off"])}
     # Only without either it is known how far turns read, and shards are looked at ahead.
     return skew | world.rng.choice([{}, {}, {"prefetch": "true"}, {"maxRecordsPerTrigger": "2"}])
+
+
+def _paused(world: World) -> dict[str, str]:
+    ordering = {"shardOrdering": world.rng.choice(["parentFirst", "none"])}
+    more = [{}, {}, {"maxShardSkew": "50ms"}, {"prefetch": "true"}, {"maxRecordsPerTrigger": "2"}]
+    return ordering | world.rng.choice(more)
 
 
 def _stopping_or_going_on(world: World) -> dict[str, str]:
@@ -336,6 +344,12 @@ FAMILIES: dict[str, Family] = {
         "the next records are read beside the batches, now and then", _prefetching, expire=0.005
     ),
     "in-step": Family("shards are read in step, turns end at a time", _in_step),
+    "paused": Family(
+        "a person pauses and resumes shards at any step, for a while or without an end, with or without retries",
+        _paused,
+        expire=0.005,
+        pauses=True,
+    ),
     "lagging-tasks": Family("the tasks' servers lag", lags=frozenset({"tasks"})),
     "lagging-driver": Family("the driver's server lags", lags=frozenset({"driver", "tasks"})),
     "lagging-reader": Family("the planning process' server lags", lags=frozenset({"reader", "tasks"})),

@@ -19,6 +19,7 @@ from model.driver import Driver, Judging, Plain, Tasks
 from model.families import FAMILIES, Family
 from model.joined import Joined
 from model.life import Life, SparkCheckpoint
+from model.pausing import Operator, PauseRule
 from model.requests import Requested
 from model.schedule import Actor, Schedule, Stuck
 from model.session import Dice
@@ -85,6 +86,9 @@ class _Story:
         )
         self.world.odd, self.world.dies_written = family.odd, family.dies_written
         self.world.pad(family.digits)
+        self._operator = Operator(self.world, rng, Dice(rng, lose=_LOSE)) if family.pauses else None
+        if family.pauses:
+            PauseRule(self.world)
         self._log = SparkCheckpoint()
         self._last = self._log
         self._lives = 0
@@ -120,6 +124,8 @@ class _Story:
         )
         for _ in range(rng.choice(family.lives)):
             self._begin(schedule, self._choose_log(), more, batches=rng.randint(1, 4))
+        if self._operator is not None:
+            schedule.start("operator", self._operator.live)
         if rng.random() < 0.5:
             world.reshard()
         before = world.zookeeper.zxid
@@ -132,6 +138,8 @@ class _Story:
         """The last life: nothing bad happens any more, so it reads all there is; what stood in its way passes."""
         self.world.now += _LATER_MS
         more = self._family.options(self.world)
+        if self._operator is not None:
+            self._drain_all_but_what_is_paused(self._operator, more)
         for attempt in range(_HEEDED if self._family.heeds else _STARTS):
             log = SparkCheckpoint() if self._family.checkpoints == "new" and not attempt else self._last
             self._last = log
@@ -155,6 +163,18 @@ class _Story:
                     self._last = SparkCheckpoint()
             self.world.now += _LATER_MS
         self.world.violation(f"the last life does not drain: {type(error).__name__}: {error}")
+
+    def _drain_all_but_what_is_paused(self, operator: Operator, more: dict[str, str]) -> None:
+        """A life that drains ends, and leaves what is paused; then that is resumed."""
+        schedule = Schedule(random.Random(1), freeze=0)
+        lives = [self._begin(schedule, self._last, more, batches=None)]
+        self._let_run(schedule)
+        if (error := lives[0][-1].error) is not None:
+            self.world.violation(
+                f"a life does not drain beside what is paused: {type(error).__name__}: {error}"
+            )
+        operator.resume_all()
+        self.world.now += _LATER_MS
 
     def _let_run(self, schedule: Schedule) -> None:
         try:

@@ -32,7 +32,7 @@ class Shards:
         settled: the newest settled txid, 0 for none; `settled_plan` is its plan's mark.
         parked: the shards of streams that are not read now.
         missed: those that the last full listing has lacked, as they stood.
-        pauses: what people have paused, with the ends that count here; those that are over at `paused_at` do not.
+        pauses: what people have paused, each with the end that counts here; those that are over at `paused_at` do not.
     """
 
     ordering: ShardOrdering
@@ -43,7 +43,7 @@ class Shards:
     settled_plan: str = ""
     parked: frozenset[str] = frozenset()
     missed: Mapping[str, ShardState] = field(default_factory=dict)
-    pauses: tuple[Pause, ...] = ()
+    pauses: Mapping[Pause, Pause] = field(default_factory=dict)
     paused_at: int = 0
 
     def of(self, plan: Plan, shard: str) -> ShardState:
@@ -89,7 +89,7 @@ class Shards:
     @cached_property
     def lasting(self) -> tuple[Pause, ...]:
         """Return the pauses that are not over."""
-        return tuple(one for one in self.pauses if one.lasts(self.paused_at))
+        return tuple(one for one in self.pauses.values() if one.lasts(self.paused_at))
 
     @property
     def next_resume(self) -> int | None:

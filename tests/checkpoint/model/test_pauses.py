@@ -44,16 +44,22 @@ def test_a_pause_ends_when_it_says_or_after_so_long(ahead: int, length: int, lat
     """Who asked had a clock that was `ahead`; from when it was seen first, it lasts no longer than was asked for."""
     since = NOW + ahead * MINUTE
     asked = pause("", since + length * MINUTE, since=since)
-    known: tuple[Pause, ...] = ()
+    known: dict[Pause, Pause] = {}
     now = NOW
     for minutes in (0, *later):
         now += minutes * MINUTE
         known = correct_ends([asked], now, known)
-        assert known[0].lasts(now) is (now < min(asked.until or 0, NOW + length * MINUTE))
+        assert known[asked].lasts(now) is (now < min(asked.until or 0, NOW + length * MINUTE))
+
+
+def test_another_pause_of_the_same_shards_and_millisecond_has_its_own_end() -> None:
+    first, second = pause("", NOW + 50), pause("", NOW + 500)
+    known = correct_ends([second], NOW + 1, correct_ends([first], NOW))
+    assert known == {second: second}
 
 
 def test_one_without_an_end_lasts() -> None:
-    assert correct_ends([pause("")], NOW) == (pause(""),)
+    assert correct_ends([pause("")], NOW) == {pause(""): pause("")}
     assert pause("").lasts(2 * NOW)
 
 

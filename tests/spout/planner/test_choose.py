@@ -76,7 +76,7 @@ def shards(**states: ShardState) -> Shards:
 def paused(until: int | None, *, everything: bool = False) -> Shards:
     """Return a shard that is paused, and was so at `NOW`."""
     one = Pause("", NOW - 1, "why", "me@here", until, everything)
-    return replace_fields(shards(a=state()), pauses=(one,), paused_at=NOW - 1)
+    return replace_fields(shards(a=state()), pauses={one: one}, paused_at=NOW - 1)
 
 
 def look_at(at: float, sights: Sights, **more: bool | None) -> Sights:
