@@ -186,9 +186,8 @@ def _in_step(world: World) -> dict[str, str]:
 
 
 def _paused(world: World) -> dict[str, str]:
-    ordering = {"shardOrdering": world.rng.choice(["parentFirst", "none"])}
     more = [{}, {}, {"maxShardSkew": "50ms"}, {"prefetch": "true"}, {"maxRecordsPerTrigger": "2"}]
-    return ordering | world.rng.choice(more)
+    return world.rng.choice(more)
 
 
 def _stopping_or_going_on(world: World) -> dict[str, str]:
@@ -347,6 +346,12 @@ FAMILIES: dict[str, Family] = {
     "paused": Family(
         "a person pauses and resumes shards at any step, for a while or without an end, with or without retries",
         _paused,
+        expire=0.005,
+        pauses=True,
+    ),
+    "paused-unordered": Family(
+        "as paused, shardOrdering=none",
+        lambda world: _paused(world) | {"shardOrdering": "none"},
         expire=0.005,
         pauses=True,
     ),
