@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -60,6 +61,29 @@ def test_each_value_of_the_page_is_a_class_of_the_module_beside_it() -> None:
         found = [(ROOT / module).read_text(encoding="utf-8") for module in re.findall(r"`(.*?)`", modules)]
         for name in re.findall(r"`(\w+)`", names):
             assert sum(bool(re.search(rf"^class {name}\b", text, re.MULTILINE)) for text in found) == 1, name
+
+
+def test_the_modules_that_know_of_pauses_are_those_of_the_recorded_change() -> None:
+    """Another one that has to know of them shows here, and so does a number that is not theirs."""
+    table = re.search(r"<!-- pause: .*?-->\n(.*?)<!-- end of pause -->", TEXT, re.DOTALL)
+    assert table is not None
+    recorded = re.findall(r"`(\w+/[\w/]+\.py)`", table[1])
+    assert len(recorded) == len(set(recorded))
+    assert f"has touched {len(recorded)} modules of the product" in TEXT
+    knowing = set()
+    for folder in ("spout", "checkpoint", "console", "tracker", "bolt", "trident"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            named = {
+                name
+                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                for name in (getattr(node, key, None) for key in ("id", "attr", "name", "arg", "module"))
+                if isinstance(name, str)
+            }
+            # That of a loop which asks again and again is another pause.
+            if any("paus" in name.lower() for name in named - {"_PAUSE"}):
+                knowing.add(str(path.relative_to(ROOT)))
+    assert len(knowing) > 15
+    assert knowing <= set(recorded)
 
 
 def test_every_file_that_the_page_names_is_there() -> None:
