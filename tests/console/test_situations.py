@@ -54,7 +54,7 @@ def test_a_query_that_waits_is_well_until_it_is_killed(
     looked(query)
     code, out, _ = command("check", app, "--max-lag", "5m", "--max-retrying", "0", "--max-dead", "0")
     assert (code, out.partition(":")[0]) == (0, f"OK - {app}")
-    assert " | lag=0ms retrying=0 dead=0" in out
+    assert " | lag=0ms inflight=0 retrying=0 dead=0" in out
     shown = command("status", app)[1]
     assert "none: everything is read" in shown
     assert "nothing" in shown.splitlines()[-2]
