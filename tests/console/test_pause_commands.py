@@ -307,7 +307,7 @@ def test_doctor_compares_the_retention_with_what_is_paused_too() -> None:
     snapshot = late(paused(CHILD), 13 * HOUR)
     (result,) = retention_result(snapshot, NOW, info)
     assert result.state == "warning"
-    assert "the oldest unread record is 13h 00m old; 1 shard is paused" in result.said
+    assert "the oldest unread record is 13h 00m old; 1 shard is paused" in result.says
 
 
 def test_a_pause_of_shards_that_are_gone_can_be_resumed_too() -> None:
