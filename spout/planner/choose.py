@@ -27,6 +27,7 @@ from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.alignment import AlignedRead, Alignment, Behind, find_behind, step
 from kinesis_trident.spout.planner.tip.looks import Question, kept_bytes
 from kinesis_trident.spout.positions import AtTimestamp, Position, TrimHorizon
+from kinesis_trident.spout.shard_rules import LISTED_WITHIN_MS
 from kinesis_trident.spout.turn_size import count_fitting, predict
 
 _TOGETHER_MS = 10
@@ -236,12 +237,19 @@ class Moment(msgspec.Struct):
         due, self.sights = self.sights.find_due(self.find_watched(), self.course.round.looked)
         return self.look(due, "due")
 
+    def awaits_children(self) -> bool:
+        """Return whether a shard has ended so short a while ago that a listing may lack what came of it."""
+        since, seen = max(0, self.steady_ms - LISTED_WITHIN_MS), self.sights.by_shard
+        return any(shard in seen and seen[shard].looked > since for shard in self.shards.childless)
+
     def is_drained(self) -> bool:
         """Return whether a draining source has read everything and nothing is in flight."""
         shards = self.shards
         if self.sights.until is None or not self.course.is_current or shards.waiting or shards.unacked:
             return False
-        return not any(one.drain for one in self.standings(shards.active).values())
+        return not (
+            self.awaits_children() or any(one.drain for one in self.standings(shards.active).values())
+        )
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -281,7 +289,8 @@ def _list(at: Moment) -> Next | None:
     # What comes after a shard that has ended is listed at once: from then on it is known what of it expires.
     if at.steady < course.listing and at.ended_open == course.ended_open:
         return None
-    interval = interval if course.is_current else min(interval, AGAIN)
+    if not course.is_current or at.awaits_children():
+        interval = min(interval, AGAIN)
     listing = at.steady + interval * at.dice.uniform(1.0, 1.2)
     at.course = replace(course, listing=listing, ended_open=at.ended_open)
     # A listing of new shards is cheap; shards that retention removed are not urgent.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from by_hand import Lives, numbers
+from stepped import SteppedQuery
 from thorough import examples
 
 from kinesis_trident.spout.kinesis import AfterShard, KinesisError, Shard, Since
-from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 
 
 class Lagging(MemoryKinesis):
@@ -70,3 +72,36 @@ def play(lives: Lives, seed: int) -> None:
 @pytest.mark.parametrize("seed", [22, 106, 170, 199, *range(examples(24))])
 def test_listings_that_lag_neither_lose_a_record_nor_repeat_one(lives: Lives, seed: int) -> None:
     play(lives, seed)
+
+
+class LateChildren(MemoryKinesis):
+    """Its listings show what came of a shard so many seconds after it was split."""
+
+    after, split_at = 0.0, 0.0
+    seconds: Callable[[], float]
+
+    def split(self, shard: str) -> tuple[str, str]:
+        self.split_at = self.seconds()
+        return super().split(shard)
+
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
+        listed = super().list_shards(stream, since)
+        hides = self.seconds() < self.split_at + self.after
+        return [shard for shard in listed if not (hides and shard.parents)]
+
+
+@pytest.mark.parametrize(("after", "came", "least", "most"), [(40, [1, 2], 40, 50), (3_600, [1], 60, 70)])
+def test_a_drain_waits_a_minute_for_what_came_of_a_shard_to_be_listed(
+    after: float, came: list[int], least: float, most: float
+) -> None:
+    time = FakeTime()
+    kinesis = LateChildren(clock=time.milliseconds)
+    kinesis.seconds, kinesis.after = time, after
+    query = SteppedQuery(kinesis, time, describeShardInterval="10m")
+    (shard,) = kinesis.open_shards
+    kinesis.put(shard, b"1")
+    assert query.plan() is not None
+    kinesis.put(kinesis.split(shard)[0], b"2")
+    begun = time()
+    assert numbers(query.drain()) == came
+    assert least <= time() - begun <= most
