@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.engines import SparkProtocol
 from model.ackers import Acked
 from model.driver import Driver, Judging, Tasks
-from model.families import all_acked, once
+from model.families import all_acked, once, once_by_kind, reason_by_kind
 from model.life import Life, SparkCheckpoint
 from model.schedule import Actor, Killed
 from model.session import Dice, Session
@@ -27,7 +27,7 @@ from model.world import World
 
 __all__ = ["KINDS", "Crash", "crashes", "play", "steps"]
 
-KINDS = ("batch", "explicit")
+KINDS = ("batch", "explicit", "failures")
 
 
 class Crash(NamedTuple):
@@ -93,9 +93,10 @@ def play(kind: str, *ends: Crash) -> tuple[list[int], list[str]]:
     The step of the first crash decides which of Spark's protocols all lives follow.
     """
     with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder:
-        explicit = kind == "explicit"
+        explicit, by_kind = kind == "explicit", kind == "failures"
         world = World(random.Random(7), LooseSink() if explicit else OpaqueState(), Path(folder), shards=2)
         world.retry_limit = 1
+        world.reason = reason_by_kind if by_kind else world.reason
         first, second = world.kinesis.open_shards
         for shard, failures in ((first, 0), (first, 1), (second, 99), (second, 0), (first, 0)):
             world.put_one(shard, failures)
@@ -103,6 +104,8 @@ def play(kind: str, *ends: Crash) -> tuple[list[int], list[str]]:
             world.put_one(shard, failures)
         world.calm = True
         more = {"shardsPerTask": "2", "maxFetchRecordsPerShard": "2"}
+        if by_kind:
+            more |= {"noRetryFor": "KeyError"}
         if explicit:
             more |= {"ackMode": "explicit", "messageTimeout": "1s"}
         log = SparkCheckpoint()
@@ -113,7 +116,10 @@ def play(kind: str, *ends: Crash) -> tuple[list[int], list[str]]:
             if error is not None:
                 return lived, [f"a life after {ends}: {type(error).__name__}: {error}"]
             world.now += 1000
-        for what in (*(all_acked if explicit else once)(world), *world.left_in_flight()):
+        for what in (
+            *(all_acked if explicit else once_by_kind if by_kind else once)(world),
+            *world.left_in_flight(),
+        ):
             world.violation(what)
         return lived, world.violations
 

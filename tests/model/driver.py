@@ -80,7 +80,13 @@ class Tasks:
     def _run(self, part: TurnsPartition, actor: Actor, attempt: int = 0) -> list[Row]:
         session = Session(self._world.zookeeper, actor, self._dice)
         store = SourceStore(session, part.layout)  # type: ignore[arg-type]
-        reader = TurnReader(part, self._world.kinesis, store, look_first=part.replay or attempt > 0)
+        reader = TurnReader(
+            part,
+            self._world.kinesis,
+            store,
+            look_first=part.replay or attempt > 0,
+            wall=lambda: self._world.now,
+        )
         rows: list[Row] = []
         for batch in reader.rows():
             names = ("data", "shardId", "sequenceNumber", "attempt", "txid")
@@ -236,7 +242,7 @@ class Judging(Driver):
         for row in sorted(rows, key=lambda row: row.sequence):
             if self._fails(row):
                 position = self.world.text_of(row.sequence)
-                failed[row.shard].append(NotDone(position, position, 1, f"ValueError: {row.number % 2}"))
+                failed[row.shard].append(NotDone(position, position, 1, self.world.reason(row.number)))
         return {shard: tuple(pieces) for shard, pieces in failed.items()}
 
     def _fails(self, row: Row) -> bool:

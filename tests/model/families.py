@@ -41,6 +41,29 @@ def somewhere_once(world: World) -> Iterator[str]:
             yield _miscounted(number, record, counts[number], dead[number])
 
 
+def reason_by_kind(number: int) -> str:
+    """Fail a record for good, for good by `noRetryFor`, with a delay of its own, or as any other."""
+    return (
+        "PERMANENT: no such customer",
+        "KeyError: 'x' (in map(parse))",
+        "AFTER 5s: busy",
+        "ValueError: odd",
+    )[(number + 2) % 4]
+
+
+def once_by_kind(world: World) -> Iterator[str]:
+    """Each record as `once`; one that fails for good is delivered once, and is in the dead letters."""
+    counts, dead = world.sink.counts(), world.dead_letters()
+    for number, record in world.records.items():
+        is_final = (number + 2) % 4 < 2
+        good = record.failures <= (0 if is_final else world.retry_limit)
+        if counts[number] != good or bool(dead[number]) == good:
+            yield _miscounted(number, record, counts[number], dead[number])
+        row = world.delivered.get(number)
+        if is_final and row is not None and row.attempt > 1:
+            yield f"record {number} ({record}) has failed for good, and was delivered again"
+
+
 def all_once(world: World) -> Iterator[str]:
     """Each record once in the sink: none is given up."""
     counts = world.sink.counts()
@@ -133,6 +156,7 @@ class Family:
         pauses: a person pauses and resumes beside the lives.
         heeds: a person does what the errors of the last lives name: other options, or a new Spark checkpoint.
         digits: the server fills its sequence numbers up to so many, and compares them as texts.
+        reason: the text of a record's failure, by its number.
         plays: a schedule of another kind, for which nothing else of this counts.
     """
 
@@ -157,6 +181,7 @@ class Family:
     heeds: bool = False
     pauses: bool = False
     digits: int = 0
+    reason: Callable[[int], str] | None = None
     plays: Callable[[Random, Sequence[SparkProtocol]], Joined | Requested] | None = None
 
 
@@ -339,6 +364,17 @@ FAMILIES: dict[str, Family] = {
         digits=60,
     ),
     "odd": Family("records that cannot be decoded, and records without a key", odd=0.3),
+    "failures": Family(
+        "records that fail for good, or with a delay of their own",
+        lambda _: {"noRetryFor": "KeyError"},
+        ledger=once_by_kind,
+        reason=reason_by_kind,
+    ),
+    "aged": Family(
+        "records are not delivered that are too old when they are read, or due",
+        lambda world: {"maxRecordAge": world.rng.choice(["1ms", "2s", "1h"])},
+        ledger=somewhere_once,
+    ),
     "prefetch": Family(
         "the next records are read beside the batches, now and then", _prefetching, expire=0.005
     ),

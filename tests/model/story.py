@@ -85,6 +85,7 @@ class _Story:
             rng, family.sink(), folder, shards=rng.choice([1, 2, 3]), rows_may_differ=family.rows_may_differ
         )
         self.world.odd, self.world.dies_written = family.odd, family.dies_written
+        self.world.reason = family.reason or self.world.reason
         self.world.pad(family.digits)
         self._operator = Operator(self.world, rng, Dice(rng, lose=_LOSE)) if family.pauses else None
         if family.pauses:

@@ -8,7 +8,9 @@ from thorough import cases
 from model.crashes import KINDS, crashes, play, steps
 
 
-@pytest.mark.parametrize(("kind", "stride"), cases(("batch", 873), long=tuple((kind, 97) for kind in KINDS)))
+@pytest.mark.parametrize(
+    ("kind", "stride"), cases(("batch", 873), ("failures", 4001), long=tuple((kind, 97) for kind in KINDS))
+)
 def test_a_crash_at_each_step_and_another_one_after_it(kind: str, stride: int) -> None:
     """Of the second crashes one in `stride` is played, others after each first one."""
     failed = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -68,6 +68,7 @@ class World:
         records: what was written to the stream, by number.
         done: records that are finished otherwise than by the sink: acked, or gone from the stream.
         retry_limit: as the last option said.
+        reason: the text of a record's failure, by its number.
         acked: records somebody has acked.
         delivered: the last row given of each record, to those who ack.
         epochs: of each session that raised one.
@@ -94,6 +95,7 @@ class World:
         self.records: dict[int, Record] = {}
         self.done: set[int] = set()
         self.retry_limit = 2
+        self.reason: Callable[[int], str] = lambda number: f"ValueError: {number % 2}"
         self.acked: set[int] = set()
         self.delivered: dict[int, Row] = {}
         self.epochs: dict[int, int] = {}
