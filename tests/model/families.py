@@ -372,8 +372,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "aged": Family(
         "records are not delivered that are too old when they are read, or due",
-        lambda world: {"maxRecordAge": world.rng.choice(["1ms", "2s", "1h"])},
+        lambda world: {"maxRecordAge": world.rng.choice(["1s", "4s", "7s", "1h"]), "maxShardSkew": "off"},
         ledger=somewhere_once,
+        lives=(2, 2, 3),
+        start_ms=3_000,
     ),
     "prefetch": Family(
         "the next records are read beside the batches, now and then", _prefetching, expire=0.005
