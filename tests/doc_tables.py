@@ -22,7 +22,7 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructT
 from spark_settings import setting_rows
 from spec.page import draw, render, render_stories
 from spec.told import tell
-from who_writes import callers, writers
+from who_writes import RECORDED, callers, touched_by, writers
 
 from kinesis_trident.bolt.sinks.kinds import KINDS, NOT_FINITE, ColumnKind
 from kinesis_trident.bolt.steps.poison import POISONS
@@ -404,6 +404,7 @@ CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]
     "writers": (("write of the store", "process", "in"), writers),
     "states": (("call of", "in"), partial(callers, "ShardState")),
     "due times": (("call of", "in"), partial(callers, "decide", within="tracker/")),
+    **{change: (("folder", "files", ""), partial(touched_by, change)) for change in RECORDED},
 }
 """The header and the rows of each table of architecture.md that is read from all modules, which takes a second."""
 

@@ -99,3 +99,16 @@ def test_a_change_of_a_newcomer_touches_few_files(change: str) -> None:
     section = next(part for part in TEXT.split("\n## ") if part.startswith(titles))
     files = set(re.findall(r"`((?:[a-z_]+/)*\w+\.(?:py|md|toml))`", section)) - READ
     assert len(files) <= CHANGES[change], sorted(files)
+
+
+def test_the_page_counts_the_files_of_a_recorded_change() -> None:
+    rows = [
+        line.split(" | ")
+        for line in code_table("files of failures that no retry can mend").read().splitlines()[2:]
+    ]
+    section = TEXT.partition("## A change as it was: failures that no retry can mend")[2].partition("\n## ")[
+        0
+    ]
+    counted = re.search(r"names that it brought: (\d+) of the product", " ".join(section.split()))
+    assert counted is not None
+    assert int(counted[1]) == sum(int(row[1]) for row in rows)

@@ -91,6 +91,28 @@ def callers(*names: str, within: str = "") -> list[tuple[str, ...]]:
     return [(f"`{name}`", quoted(where)) for name, where in found.items()]
 
 
+RECORDED = {
+    "files of failures that no retry can mend": re.compile(
+        r"\b(RecordFailure|PermanentFailure|RetryLater|DelayError|seconds_of|after_s|without_retry|gives_up|no_retry|"
+        r"no_retry_for|noRetryFor|max_record_age|maxRecordAge|delay_asked|leave_out_aged|kind_in|def reasons|status\.failed|"
+        r"tag\.judge)\b|_watch\.judge\b"
+    ),
+}
+"""The names that a recorded change has brought: the files that have one are those that it has touched."""
+
+
+def touched_by(change: str) -> list[tuple[str, ...]]:
+    """Return a row for each folder of the product, with the files that a recorded change has touched in it."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for folder in ("tracker", "spout", "bolt", "trident", "console", "kinesis_trident"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            module = str(path.relative_to(ROOT))
+            is_product = path.suffix in (".py", ".html") and not module.startswith(FOR_TESTS)
+            if is_product and RECORDED[change].search(path.read_text()):
+                found[folder].append(module)
+    return [(f"`{folder}/`", str(len(files)), quoted(files)) for folder, files in found.items()]
+
+
 def process_of(module: str) -> str:
     return next(who for folder, who in PROCESSES.items() if module.startswith(folder))
 
