@@ -94,8 +94,8 @@ def callers(*names: str, within: str = "") -> list[tuple[str, ...]]:
 RECORDED = {
     "files of failures that no retry can mend": re.compile(
         r"\b(RecordFailure|PermanentFailure|RetryLater|DelayError|seconds_of|after_s|without_retry|gives_up|no_retry|"
-        r"no_retry_for|noRetryFor|max_record_age|maxRecordAge|delay_asked|leave_out_aged|kind_in|def reasons|status\.failed|"
-        r"tag\.judge)\b|_watch\.judge\b"
+        r"no_retry_for|noRetryFor|max_record_age|maxRecordAge|delay_asked|leave_out_aged|kind_in|def reasons|"
+        r"status\.failed|tag\.judge)\b|_watch\.judge\b"
     ),
 }
 """The names that a recorded change has brought: the files that have one are those that it has touched."""

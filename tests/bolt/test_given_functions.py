@@ -13,6 +13,8 @@ import pytest
 from kinesis_trident import (
     BasicBolt,
     KinesisSpout,
+    PermanentFailure,
+    RetryLater,
     TopologyBuilder,
     TopologyError,
     foreach_batch,
@@ -294,3 +296,29 @@ def test_what_stays_in_the_driver_need_not_be_pickled() -> None:
     stream.partition_persist(MemoryMapState.opaque(), "line", LockedUpdater())
     [state] = run_topology(topology, {"lines": ["a", "b"]}).states.values()
     assert state == {("a",): 1, ("b",): 1}
+
+
+def test_a_local_run_knows_what_kind_a_failure_is_as_spark_does() -> None:
+    def judge(tup: Any) -> None:
+        if tup["line"] == "gone":
+            raise PermanentFailure(tup["line"])
+        if tup["line"] == "later":
+            raise RetryLater("1m", tup["line"])
+        if tup["line"] == "odd":
+            int(tup["line"])
+
+    builder = TopologyBuilder()
+    options = OPTIONS | {"noRetryFor": "Exception", "retryLimit": "1", "retryBackoff": "1s..1s x1"}
+    builder.set_spout("lines", KinesisSpout(scheme=string_scheme("line"), **options))
+    builder.set_bolt("judge", judge).shuffle_grouping("lines")
+    failed = run_topology(builder, {"lines": ["gone", "odd", "later", "good"]}).failed
+    assert [(one.values, one.attempt, one.due is None) for one in failed] == [
+        ("gone", 1, True),
+        ("odd", 1, True),
+        ("later", 1, False),
+    ]
+    assert [one.reason.partition(":")[0] for one in failed] == [
+        "PERMANENT (bolt judge)",
+        "PERMANENT (bolt judge)",
+        "AFTER 60s (bolt judge)",
+    ]

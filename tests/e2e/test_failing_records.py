@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 from older_spark import needs_reports
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 from typer.testing import CliRunner
 
+from kinesis_trident import Outcomes, PermanentFailure, RetryLater
 from kinesis_trident.console.cli import app as console
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -234,3 +236,56 @@ def test_what_spark_logs_and_shows_of_hundreds_of_failures_is_small(stage: Stage
     assert max(map(retrying, query.recentProgress)) == 400
     assert "not what it should be" not in text
     assert len(text) <= 64 * 1024
+
+
+def judged_by_row(record):  # type: ignore[no-untyped-def]
+    text = record.data.decode()
+    if text == "gone":
+        raise PermanentFailure("no such customer")
+    if text == "later":
+        if record.attempt == 1:
+            raise RetryLater(after="2s", reason="busy")
+        return text, record.attempt
+    if text == "json":
+        json.loads(text)
+    return text, record.attempt
+
+
+def judged_by_frame(rows: pd.DataFrame) -> pd.DataFrame:
+    text = rows["data"].str.decode("utf-8")
+    bad = text.isin(["gone", "json"]) | ((text == "later") & (rows["attempt"] == 1))
+    return pd.DataFrame(
+        {
+            "text": text,
+            "attempt": rows["attempt"],
+            "__failed": ("no " + text).where(bad),
+            "__retry": (~text.isin(["gone", "json"])),
+            "__after": pd.Series("2s", rows.index).where(text == "later"),
+        }
+    )
+
+
+@needs_reports
+@pytest.mark.parametrize("function", [judged_by_row, judged_by_frame])
+def test_a_record_says_whether_and_when_it_comes_again(stage: Stage, function: Callable[..., object]) -> None:
+    """For good, by an option, by a sink, and later: each as often as it should, and once in the dead letter."""
+    gone, json_, _, sink, _ = stage.put(["gone", "json", "later", "sink", "good"])
+    taken: list[tuple[str, int]] = []
+
+    def write(rows: DataFrame, txid: int, outcomes: Outcomes) -> None:
+        outcomes.fail(rows.where("text = 'sink'"), "full for ever", retry=False)
+        taken.extend((row.text, row.attempt) for row in rows.where("text != 'sink'").collect())
+
+    options = {"retryLimit": 5, "deadLetter": stage.at("letters"), "noRetryFor": "ValueError"}
+    ended(stage.start(stage.parsed(function, **options), write, trigger=AVAILABLE_NOW))
+    assert sorted(taken) == [("good", 1), ("later", 2)]
+    letters = {letter.message_id: letter for letter in stage.letters()}
+    assert {letter.attempts for letter in letters.values()} == {1}
+    reasons = {one: letter.reasons[0].reason.partition(" (in")[0] for one, letter in letters.items()}
+    by_row = function is judged_by_row
+    no_json = "JSONDecodeError: Expecting value: line 1 column 1 (char 0)" if by_row else "no json"
+    assert reasons == {
+        gone: "PERMANENT: PermanentFailure: no such customer" if by_row else "PERMANENT: no gone",
+        json_: f"PERMANENT: {no_json}",
+        sink: "PERMANENT: full for ever",
+    }
