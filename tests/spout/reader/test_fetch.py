@@ -232,6 +232,9 @@ def test_what_is_held_tells_how_many_more_to_ask_for(monkeypatch: pytest.MonkeyP
     assert turn.size == 700
     assert asked == [5, 3]
     asked.clear()
+    rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(1000, 750, 60))
+    assert asked == [5, 3]
+    asked.clear()
     rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(6, 10**9, 60))
     assert asked == [5, 1]
 

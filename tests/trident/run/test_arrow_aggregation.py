@@ -171,12 +171,13 @@ def test_tuples_that_are_all_different_are_not_held(monkeypatch: pytest.MonkeyPa
     assert given_back == 20_000
 
 
-def test_a_sum_that_may_not_fit_is_left_to_spark() -> None:
+@pytest.mark.parametrize("number", [GREATEST, 1 << 62, -(1 << 62) - 1])
+def test_a_sum_that_may_not_fit_is_left_to_spark(number: int) -> None:
     schema = "a string; n long"
     step = made(Sum(), ("a",), schema)
     assert step is not None
-    out = list(step(given_as([("x", GREATEST), ("x", GREATEST)], schema, 1)))
-    assert [value for batch in out for value in batch.column("out").to_pylist()] == [GREATEST] * 2
+    out = list(step(given_as([("x", number), ("x", number)], schema, 1)))
+    assert [value for batch in out for value in batch.column("out").to_pylist()] == [number] * 2
 
 
 def test_a_state_is_given_sums_that_fit_in_the_end() -> None:
