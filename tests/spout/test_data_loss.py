@@ -23,7 +23,7 @@ from kinesis_trident.spout.errors import DataLossError, SpoutError, StreamChange
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.reader.task import read_turns
 from kinesis_trident.spout.source import KinesisTridentReader
-from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
+from kinesis_trident.spout.testing import Quotas, Refuse, ScriptedKinesis
 
 HOUR = 3600
 FIRST = "shardId-000000000000"
@@ -330,9 +330,13 @@ def test_what_was_looked_at_within_retention_has_lost_nothing(world: World) -> N
     assert second.run.report().get("losses") is None
 
 
-def test_a_foreign_position_whose_record_is_there_loses_nothing(world: World) -> None:
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_foreign_position_whose_record_is_there_loses_nothing(world: World, *, refused: bool) -> None:
+    """Where Kinesis does not say whether it is there, it is asked again."""
     first = world.server.put("orders", FIRST, b"1")
     world.put(2)
+    if refused:
+        world.server.script("GetRecords", Refuse.throttled(), shard=FIRST)
     query = world.start(startingPosition=json.dumps({FIRST: f"AFTER_SEQUENCE_NUMBER {first}"}))
     assert [row[0] for row in query.drain()] == [2]
     assert query.run.report().get("losses") is None
