@@ -16,7 +16,6 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from stage import Stage
-from thorough import cases
 
 from kinesis_trident.spout.reader.rows import SCHEMA
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
@@ -211,7 +210,8 @@ def test_a_batch_that_loses_records_is_an_error(spark: SparkSession) -> None:
             again.count()
 
 
-@pytest.mark.parametrize("windows", cases(24, long=(200,)))
+@pytest.mark.long
+@pytest.mark.parametrize("windows", [24, 200])
 def test_a_worker_that_reads_many_windows_keeps_one_client(spark: SparkSession, windows: int) -> None:
     """Without Spark, and always with 200 windows, this is in tests/spout/test_many_windows.py."""
 
