@@ -40,6 +40,16 @@ def test_a_plan_is_stored_once(store: SourceStore, epoch: int) -> None:
     assert store.batches.get(11) is None
 
 
+def test_a_new_plan_costs_one_operation_and_one_that_is_there_a_read_more(
+    store: SourceStore, epoch: int
+) -> None:
+    before = store.requests
+    store.batches.put(samples.plan(), epoch)
+    assert store.requests - before == 1
+    store.batches.put(samples.plan(), epoch)
+    assert store.requests - before == 3
+
+
 def test_a_newer_run_takes_a_plan_over(store: SourceStore, epoch: int) -> None:
     store.batches.put(samples.plan(), epoch)
     newer = store.epochs.raise_epoch("beta", 22, NOW)
