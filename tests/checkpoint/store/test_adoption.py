@@ -1,4 +1,4 @@
-"""Requests move with the stream whose home is adopted by a shared one, each exactly once."""
+"""Requests move with the stream whose home is adopted by a shared one, each exactly once; where it starts, too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError, FencedError
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.checkpoint.model.nodes import ExternalNode, StartNode
 from kinesis_trident.checkpoint.store import external_requests
+from kinesis_trident.checkpoint.store.source_home import merge_into_shared_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 CREATED = 17
@@ -146,3 +147,14 @@ def test_a_request_below_a_folder_of_another_tool_is_unreadable_and_not_a_shards
     assert list(found.unreadable) == [path]
     assert "belongs to no shard" in found.unreadable[path]
     assert good.rpartition("/")[2] in found.asked[renamed(SHARD)]
+
+
+def test_a_stream_that_has_only_resolved_where_it_starts_starts_there_among_others(homes: Homes) -> None:
+    """Its query was killed before it listed a shard. A stream that was never read leaves no home of its own."""
+    alone, home, epoch = homes()
+    alone.streams.put_start("orders", CREATED, StartNode(timestamp=CREATED + 5), epoch=1)
+    streams = {"orders": CREATED, "payments": CREATED}
+    assert merge_into_shared_home(home, home.client, streams, epoch, "h", 2, CREATED) == streams
+    assert home.streams.start("orders", CREATED) == StartNode(timestamp=CREATED + 5)
+    never = Layout(home.layout.root, home.layout.application, "payments", CREATED)
+    assert SourceStore(home.client, never).epochs.newest_run() is None
