@@ -95,6 +95,13 @@ PAUSED = _UNREAD("paused", "people have paused it, or its parents", looks=Looks.
 BLOCKED = StandingCause(
     "blocked", "too much of it has failed, or is not acked", False, Looks.UNTIL_KNOWN, InStep.A_WHILE
 )
+RETRIES_FIRST = StandingCause(
+    "retries-first",
+    "what of it, or of what it comes of, has failed is retried first",
+    False,
+    Looks.UNTIL_KNOWN,
+    InStep.A_WHILE,
+)
 REFUSED = StandingCause("refused", "the service refuses its reads", step=InStep.A_WHILE)
 AHEAD = StandingCause("ahead", "others are behind it by more than maxShardSkew", reads=False)
 DRAINED = _UNREAD("drain", "a drain has read it as far as it asks", looks=Looks.SELDOM)
@@ -109,6 +116,7 @@ TABLE = (
     PAUSED,
     WAITS_FOR_PARENTS,
     BLOCKED,
+    RETRIES_FIRST,
     REFUSED,
     AHEAD,
     DRAINED,

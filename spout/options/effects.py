@@ -89,7 +89,7 @@ EFFECT: Mapping[str, Effect] = {
         when=(_IF_RETRIED, Condition("maxFailedShare", None, is_not=True)),
         page="docs/retries.md",
     ),
-    "retrySpool": Effect(batch=False, when=(_IF_RETRIED,), page="docs/retries.md"),
+    **_rows(Effect(batch=False, when=(_IF_RETRIED,), page="docs/retries.md"), "retryOrder retrySpool"),
     **_rows(_CONSUMER, "consumerName consumerARN consumerLifecycle"),
     "maxRecordsPerTrigger": _limit("records"),
     "maxBytesPerTrigger": _limit("records"),

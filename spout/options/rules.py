@@ -132,6 +132,18 @@ def check_connection(found: Mapping[str, Any], *required: str) -> None:
             raise OptionsError(msg)
 
 
+_NO_ORDER = (
+    ("ackMode", "explicit", "with which a record is done in any order. Use ackMode=batch"),
+    ("spout", "nontransactional", "which has no fixed rows. Use spout=opaque"),
+    (
+        "shardOrdering",
+        "none",
+        "which reads a shard beside those that it came of. Use shardOrdering=parentFirst",
+    ),
+)
+"""What cannot keep an order of retries, why, and what to do."""
+
+
 def check(found: Mapping[str, Any], defaults: Mapping[str, Any], *, batch: bool = False) -> None:
     """Check that required options are given and none conflict; raise `OptionsError` otherwise.
 
@@ -153,6 +165,11 @@ def check(found: Mapping[str, Any], defaults: Mapping[str, Any], *, batch: bool 
             "that fails after its batch cannot fail the batch. Use spout=opaque"
         )
         raise OptionsError(msg)
+    order = effective["retryOrder"]
+    for key, value, why in _NO_ORDER if order != "none" else ():
+        if effective[key] == value:
+            msg = f"option retryOrder={order} cannot be combined with {key}={value}, {why}"
+            raise OptionsError(msg)
     if found["onExhausted"] == "deadLetter" and "deadLetter" not in found:
         msg = "option onExhausted is deadLetter, but deadLetter is not set. Set it to a folder or kinesis://name"
         raise OptionsError(msg)

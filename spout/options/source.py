@@ -19,6 +19,7 @@ from kinesis_trident.spout.options.modes import (
     LogFormat,
     OnCheckpointMismatch,
     OnExhausted,
+    RetryOrder,
     ShardOrdering,
     SpoutMode,
 )
@@ -128,6 +129,13 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         None,
         "A record that arrived longer ago when it is read, or when its retry is due, is not delivered: it fails with "
         "AGED, and goes where `onExhausted` says (docs/retries.md).",
+    )
+    retry_order: RetryOrder = option(
+        "retryOrder",
+        parsers.choice(RetryOrder),
+        "none",
+        "`none` reads on while failed records wait; `shard` reads nothing new of a shard and of its children "
+        "until what failed is done or dead-lettered (docs/retries.md).",
     )
     record_timeout: float | None = option(
         "recordTimeout",

@@ -426,11 +426,12 @@ def _plan(at: Moment) -> Next | None:
         max_turn=options.max_fetch_records_per_shard,
         deaggregate=options.deaggregate,
         upto=read.upto,
+        chains=shards.chains,
     )
     if plan is None:
         return None
     at.course = replace(at.course, made=plan.plan, alignment=alignment and alignment.note_plan(at.steady_ms))
-    whole = add_all_due(plan, coming, now)
+    whole = add_all_due(plan, coming, now, shards.chains)
     enough = count_enough_tasks(len(whole.shards), predict(whole, at.sights.sizes, now), options)
     return Planned(replace(plan, tasks=enough), replace(whole, tasks=enough))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Plan
+from kinesis_trident.spout.planner.shards.retry_order import Chains
 from kinesis_trident.spout.positions import At, Position, parse_position
 from kinesis_trident.tracker.clipping import clip, clip_whole
 from kinesis_trident.tracker.open_shard import OpenShard
@@ -32,6 +33,7 @@ It applies within one turn too: every second new record can be a separate run.
 """
 
 _KIB = 1024
+_NO_ORDER = Chains()
 
 STORED_BYTES = 400 * _KIB
 """The bytes for the runs that a plan in ZooKeeper delivers again."""
@@ -158,6 +160,7 @@ def make_plan(
     max_turn: int = 0,
     deaggregate: bool | None = None,
     upto: int | None = None,
+    chains: Chains = _NO_ORDER,
 ) -> Plan | None:
     """Return the plan of the next batch, or None if there is nothing to do.
 
@@ -165,11 +168,12 @@ def make_plan(
     whose failed records come again, if not all do; `now` is in epoch milliseconds; `max_records` bounds the new records
     of all shards together, `max_bytes` their payload, `max_inflight` the records of a shard that are read and not done.
     `max_turn`: the maximum of new records in any turn. `deaggregate`: whether aggregates are split.
-    `upto`: as in `Plan`.
+    `upto`: as in `Plan`. `chains`: what waits for what.
     """
     ordered = sorted(states.items())
     coming = states if coming is None else coming
-    retries, dead = _split_by_kind(clip(_collect_due(coming, now), due_bytes(len(ordered)), txid))
+    due = _collect_due(coming, now, chains)
+    retries, dead = _split_by_kind(clip(due, due_bytes(len(ordered)), txid))
     wanted = sorted(read)
     # Every second record can fail and be a separate run.
     room = {
@@ -184,7 +188,7 @@ def make_plan(
     wanted = [shard for shard in wanted if room.get(shard, 1) > 0]
     limit, chosen = per_shard_limit(wanted, max_records, txid)
     limit_bytes, chosen = per_shard_limit(chosen, max_bytes, txid)
-    if not (chosen or dead or any(run.due <= now for state in coming.values() for run in state.waiting)):
+    if not (chosen or dead or any(run.due <= now for runs in due.values() for run in runs)):
         return None
     made = Plan(
         txid=txid,
@@ -203,9 +207,9 @@ def make_plan(
     return add_waiting(made, states)
 
 
-def add_all_due(plan: Plan, states: Mapping[str, ShardState], now: int) -> Plan:
+def add_all_due(plan: Plan, states: Mapping[str, ShardState], now: int, chains: Chains = _NO_ORDER) -> Plan:
     """Return the plan to be stored: with all runs that are due, as many as fit into a node."""
-    due = _collect_due(states, now)
+    due = _collect_due(states, now, chains)
     if sum(map(len, due.values())) == sum(map(len, (*plan.retries.values(), *plan.dead.values()))):
         return plan
     retries, dead = _split_by_kind(clip(due, STORED_BYTES, plan.txid))
@@ -233,16 +237,22 @@ def add_waiting(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     )
 
 
-def keep_still_due(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+def keep_still_due(plan: Plan, states: Mapping[str, ShardState], chains: Chains = _NO_ORDER) -> Plan:
     """Return the plan with those of its runs that still wait, or are dead, as it names them.
 
     A plan that Spark has logged and nobody has stored can be older than the shards' nodes: its runs may have been
-    acked, or asked for again, by name since. Such a run cannot be settled; what is left of it comes with a later plan.
+    acked, or asked for again, by name since. Such a run cannot be settled; what is left of it comes with a later plan,
+    and so does what waits for it.
     """
     taken_up = {*plan.retries, *plan.dead} & states.keys()
     waiting = {shard: {_key(run) for run in states[shard].waiting} for shard in taken_up}
     dead = {shard: {_key(run) for run in states[shard].dead} for shard in taken_up}
-    return msgspec.structs.replace(plan, retries=_known(plan.retries, waiting), dead=_known(plan.dead, dead))
+    retries = {
+        shard: _keep_in_order(chains, shard, states[shard].waiting, runs)
+        for shard, runs in _known(plan.retries, waiting).items()
+    }
+    known = {shard: runs for shard, runs in retries.items() if runs}
+    return msgspec.structs.replace(plan, retries=known, dead=_known(plan.dead, dead))
 
 
 def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int | None, list[str]]:
@@ -262,10 +272,16 @@ _Runs = Mapping[tuple[str, bool], tuple[Run, ...]]
 """Runs by their shard, and whether they are exhausted."""
 
 
-def _collect_due(states: Mapping[str, ShardState], now: int) -> _Runs:
+def _collect_due(states: Mapping[str, ShardState], now: int, chains: Chains) -> _Runs:
     """Return the runs that are due, and the exhausted ones."""
     ordered = sorted(states.items())
-    due = {(shard, False): some for shard, state in ordered if (some := _select_due(state, now))}
+    waits = ((shard, state.waiting) for shard, state in ordered if state.waiting)
+    # What bolts hold goes into each plan, to meet what it waits for.
+    found = (
+        (shard, chains.select(shard, runs, lambda run: run.due <= now or run.is_held))
+        for shard, runs in waits
+    )
+    due = {(shard, False): some[:MAX_DUE_RUNS] for shard, some in found if some}
     return due | {(shard, True): state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
 
 
@@ -278,10 +294,13 @@ def _split_by_kind(runs: _Runs) -> tuple[dict[str, tuple[Run, ...]], dict[str, t
     return retries, dead
 
 
-def _select_due(state: ShardState, now: int) -> tuple[Run, ...]:
-    """Return the runs that go into a plan; what bolts hold goes into each, to meet what it waits for."""
-    waiting = state.waiting
-    return tuple(run for run in waiting if run.due <= now or run.is_held)[:MAX_DUE_RUNS] if waiting else ()
+def _keep_in_order(
+    chains: Chains, shard: str, waiting: tuple[Run, ...], runs: tuple[Run, ...]
+) -> tuple[Run, ...]:
+    """Return those of some waiting runs of a shard that wait for none which is not among them."""
+    named = {run.last for run in runs}
+    kept = {run.last for run in chains.select(shard, waiting, lambda run: run.last in named)}
+    return tuple(run for run in runs if run.last in kept)
 
 
 def _unfinished_runs(state: ShardState) -> tuple[Run, ...]:

@@ -135,8 +135,9 @@ class Reconciler:
         if plan.positions.keys() - self._state.shards.lineage.keys():
             # ZooKeeper was restored from a copy made before they were listed: that they are read must be noted.
             self._state.list_shards(everything=False)
-        states = self._state.shards.states
-        return start_where_shards_stand(keep_still_due(plan, states), states)
+        shards = self._state.shards
+        kept = keep_still_due(plan, shards.states, shards.chains)
+        return start_where_shards_stand(kept, shards.states)
 
     def _carry_out(self, decision: Settle | Adopt | Stop) -> None:
         match decision:

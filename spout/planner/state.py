@@ -107,7 +107,7 @@ class SourceState:
         self._drawn: BatchSettled | None = None
         self.epoch = epoch
         self.streams = streams
-        self.shards = Shards(options.shard_ordering)
+        self.shards = Shards(options.shard_ordering, retry_order=options.retry_order)
         idle = options.idle_poll_interval if around.look_period is None else around.look_period
         self.sights = Sights(LookTimes.of(idle, options.min_fetch_period, options.max_fetch_rate))
         self.settled_at = self._now()
@@ -143,7 +143,8 @@ class SourceState:
             timeout=self._rules.timeout or 0,
         )
         unread = frozenset(shard for shard in loaded.states if self.streams.info_of(shard) is None)
-        self._take(replace(loaded, parked=unread), self.settled_at)
+        order = self.shards.retry_order
+        self._take(replace(loaded, parked=unread, retry_order=order), self.settled_at)
         self.take_pauses(self.settled_at)
 
     def copy(self) -> BackupNode:

@@ -124,6 +124,17 @@ def once_unless_mixed(world: World) -> Iterator[str]:
             yield _miscounted(number, record, counts[number], dead[number])
 
 
+def once_in_order(world: World) -> Iterator[str]:
+    """Each record once, as `once`; nothing that follows one is delivered in a later batch before that one is over."""
+    yield from once(world)
+    txids = world.find_deliveries()
+    for number, record in world.records.items():
+        mine = txids.get(number, set())
+        for other, first in ((n, min(txids[n])) for n in world.find_following(record) if n in txids):
+            if mine and min(mine) < first <= max(mine):
+                yield f"record {other} is delivered first in txid {first}, record {number} in {sorted(mine)}"
+
+
 def nothing(world: World) -> Iterator[str]:
     """Require only that the last life drains: who acks and who publishes is mixed."""
     yield from ()
@@ -213,6 +224,15 @@ def _in_step(world: World) -> dict[str, str]:
 def _paused(world: World) -> dict[str, str]:
     more = [{}, {}, {"maxShardSkew": "50ms"}, {"prefetch": "true"}, {"maxRecordsPerTrigger": "2"}]
     return world.rng.choice(more)
+
+
+def _in_order(world: World) -> dict[str, str]:
+    return {
+        "retryOrder": "shard",
+        "retryBackoff": world.rng.choice(["1ms..1ms x1", "1s..20s x2"]),
+        "maxRetryingRecords": world.rng.choice(["1", "1000"]),
+        "retryBytesPerShard": world.rng.choice(["1", "4MiB"]),
+    }
 
 
 def _stopping_or_going_on(world: World) -> dict[str, str]:
@@ -392,6 +412,11 @@ FAMILIES: dict[str, Family] = {
         lambda world: _paused(world) | {"shardOrdering": "none"},
         expire=0.005,
         pauses=True,
+    ),
+    "in-order": Family(
+        "retryOrder=shard: nothing new of a shard is read while something of it waits",
+        _in_order,
+        ledger=once_in_order,
     ),
     "lagging-tasks": Family("the tasks' servers lag", lags=frozenset({"tasks"})),
     "lagging-driver": Family("the driver's server lags", lags=frozenset({"driver", "tasks"})),

@@ -17,6 +17,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.planner.shards.lineage import ancestors
 from kinesis_trident.spout.testing import MemoryKinesis
 from model.sinks import Sink
 from model.zookeeper import MemoryZooKeeper
@@ -215,6 +216,24 @@ class World:
             ):
                 found |= {row.number for row in self._rows[txid, plan, shard]}
         return found
+
+    def find_deliveries(self) -> dict[int, set[int]]:
+        """Return the txids of the batches that have delivered each record, by number."""
+        found: dict[int, set[int]] = {}
+        for (txid, _, _), rows in self._rows.items():
+            for row in rows:
+                found.setdefault(row.number, set()).add(txid)
+        return found
+
+    def find_following(self, record: Record) -> list[int]:
+        """Return the records behind one: of its shard, and of those that come of it."""
+        parents = {shard.id: shard.parents for shard in self.kinesis.list_shards("orders")}
+        behind = {shard for shard in parents if record.shard in ancestors(parents, [shard])}
+        return [
+            number
+            for number, other in self.records.items()
+            if other.shard in behind or (other.shard == record.shard and other.sequence > record.sequence)
+        ]
 
     @property
     def reads(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ class Listing(NamedTuple):
     known: Lineage
     shards: Sequence[Shard]
     start: Position
-    gone: Collection[str]
+    gone: Set[str]
     digits: int
 
 
@@ -59,10 +59,11 @@ def take_in_listing(shards: Shards, event: Listed, layout: Layout) -> Iterator[H
     A shard without records in flight is forgotten once two full listings in a row lack it. One that an answer of
     Kinesis has lacked by mistake goes on where it stood.
     """
-    lineage, states = dict(shards.lineage), dict(shards.states)
+    lineage, states, waited_for = dict(shards.lineage), dict(shards.states), shards.waited_for
     for one in event.listings:
         found = add_new_shards(one.known, one.shards, one.start, shards.missed, one.info.server_time)
-        lineage = {shard: node for shard, node in (lineage | found).items() if shard not in one.gone}
+        gone = one.gone - waited_for
+        lineage = {shard: node for shard, node in (lineage | found).items() if shard not in gone}
     for shard in sorted(lineage.keys() - states.keys()):
         start = parse_position(lineage[shard].start)
         states[shard] = replace(shards.missed.get(shard) or ShardState(start), start=start)

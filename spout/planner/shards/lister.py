@@ -83,7 +83,7 @@ class ShardLister:
         for stream, info in streams.infos.items():
             known = self._lineage_of(shards.lineage, stream, info.created)
             listed = streams.list_shards(stream) if everything else streams.list_new_shards(stream, known)
-            gone = self._find_gone(known, listed) if everything else ()
+            gone = self._find_gone(known, listed) if everything else set[str]()
             start = self._start_of_new(stream, known, shards.lineage)
             listings.append(Listing(info, known, listed, start, gone, streams.digits[stream]))
         return Listed(listings, everything)

@@ -8,10 +8,11 @@ from functools import cached_property
 
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, Plan
 from kinesis_trident.checkpoint.model.pauses import Pause, find_paused
-from kinesis_trident.checkpoint.model.standing import PLAIN, Standing, find_standing
-from kinesis_trident.spout.options.modes import ShardOrdering
+from kinesis_trident.checkpoint.model.standing import PLAIN, RETRIES_FIRST, Standing, find_standing
+from kinesis_trident.spout.options.modes import RetryOrder, ShardOrdering
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage, find_childless, find_readable, left_out
+from kinesis_trident.spout.planner.shards.retry_order import Chains, find_behind
 from kinesis_trident.spout.positions import Position, parse_position
 from kinesis_trident.spout.shard_rules import find_known
 from kinesis_trident.tracker.records import Run
@@ -33,6 +34,7 @@ class Shards:
         parked: the shards of streams that are not read now.
         missed: those that the last full listing has lacked, as they stood.
         pauses: what people have paused, each with the end that counts here; those that are over at `paused_at` do not.
+        retry_order: `retryOrder`.
     """
 
     ordering: ShardOrdering
@@ -45,6 +47,7 @@ class Shards:
     missed: Mapping[str, ShardState] = field(default_factory=dict)
     pauses: Mapping[Pause, Pause] = field(default_factory=dict)
     paused_at: int = 0
+    retry_order: RetryOrder = "none"
 
     def of(self, plan: Plan, shard: str) -> ShardState:
         """Return a shard of a plan; retention may have removed it from the listing since the planning."""
@@ -118,7 +121,7 @@ class Shards:
         paused = self.paused.keys()
         # Of very many shards nearly all are simply read.
         blocked = {shard for shard, one in self.states.items() if one.inflight and one.inflight.blocked}
-        return {
+        found = {
             shard: find_standing(
                 self.lineage.get(shard),
                 self.states[shard].inflight,
@@ -129,6 +132,10 @@ class Shards:
             )
             for shard in (self.states.keys() - readable) | blocked | paused
         }
+        if self.retry_order == "none":
+            return found
+        first = readable & ((self.chains.behind or frozenset()) | self.failed)
+        return found | {shard: found.get(shard, PLAIN).also(RETRIES_FIRST) for shard in first}
 
     def standing(self, shard: str) -> Standing:
         """Return how a shard stands by what is stored of it."""
@@ -145,6 +152,25 @@ class Shards:
         return [run for state in self.coming.values() for run in state.waiting]
 
     @cached_property
+    def failed(self) -> frozenset[str]:
+        """Return the shards in which something has failed and waits; what bolts hold has not."""
+        waits = ((shard, state.waiting) for shard, state in self.states.items())
+        return frozenset(shard for shard, runs in waits if not all(run.is_held for run in runs))
+
+    @cached_property
+    def chains(self) -> Chains:
+        """Return what waits for what."""
+        return Chains() if self.retry_order == "none" else Chains(find_behind(self.lineage, self.failed))
+
+    @property
+    def waited_for(self) -> frozenset[str]:
+        """Return the shards at their ends for whose retries those wait that come of them, and the ones in between."""
+        if self.chains.behind is None:
+            return frozenset()
+        first = (self.failed | self.chains.behind) & self.lineage.keys()
+        return frozenset(shard for shard in first if self.lineage[shard].state == "drained")
+
+    @cached_property
     def unacked(self) -> int:
         """Return the number of records that are not acked yet."""
         return sum(state.unacked for state in self.active.values())
@@ -156,8 +182,9 @@ class Shards:
 
     @cached_property
     def next_retry(self) -> int | None:
-        """Return the time at which the first retry is due; None if there is none."""
-        return min((run.due for run in self.waiting), default=None)
+        """Return the time at which the first retry is due that waits for no other; None if there is none."""
+        waits = ((shard, state.waiting) for shard, state in self.coming.items() if state.waiting)
+        return min((run.due for one in waits for run in self.chains.find_heads(*one)), default=None)
 
     @property
     def begun(self) -> bool:

@@ -35,6 +35,7 @@ childless         | -     | NEVER       | A_WHILE | -     | ZERO     | -
 paused            | -     | SELDOM      | NO      | -     | APART    | expiry
 waits-for-parents | -     | SELDOM      | NO      | -     | COUNTED  | expiry
 blocked           | -     | UNTIL_KNOWN | A_WHILE | drain | COUNTED  | expiry
+retries-first     | -     | UNTIL_KNOWN | A_WHILE | drain | COUNTED  | expiry
 refused           | reads | PACE        | A_WHILE | drain | COUNTED  | expiry
 ahead             | -     | PACE        | YES     | drain | COUNTED  | expiry
 drain             | -     | SELDOM      | NO      | -     | COUNTED  | expiry

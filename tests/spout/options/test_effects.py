@@ -24,6 +24,7 @@ VALUES = {
     "maxInflightRecords": "9",
     "retryLimit": "4",
     "retryBackoff": "1s..2s x2",
+    "retryOrder": "shard",
     "retrySpool": "/spool",
     "maxRetryingRecords": "9",
     "retryRangesPerShard": "9",

@@ -1,0 +1,112 @@
+"""What of a shard waits for what, with `retryOrder=shard`: runs, shards that come of one another, and plans."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from kinesis_trident.checkpoint.model.nodes import InflightNode, Plan, ShardLineage
+from kinesis_trident.checkpoint.model.standing import RETRIES_FIRST
+from kinesis_trident.spout.planner.plan import ShardState, keep_still_due
+from kinesis_trident.spout.planner.shards.retry_order import Chains, find_behind
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.positions import TRIM_HORIZON
+from kinesis_trident.tracker.failure import Failure, Kind, text_of
+from kinesis_trident.tracker.records import Noted, Run
+
+NOW = 1_000
+ORDERED = Chains(frozenset({"child"}))
+HELD = (Noted(0, text_of(Failure(Kind.HELD, where=("join",)))),)
+
+
+@st.composite
+def waiting(draw: st.DrawFn) -> list[Run]:
+    """Runs of one record: due or not, failed once or more, or held by a bolt."""
+    kinds = draw(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.booleans()), max_size=7))
+    return [
+        Run(str(n), str(n), attempt=attempt, due=NOW - is_due, failures=HELD if is_held else ())
+        for n, (is_due, attempt, is_held) in enumerate(kinds, start=1)
+    ]
+
+
+def is_due(run: Run) -> bool:
+    return run.due < NOW or run.is_held
+
+
+@given(waiting())
+def test_what_failed_is_taken_up_in_order_up_to_the_first_that_is_not_due_or_has_failed_twice(
+    runs: list[Run],
+) -> None:
+    taken = ORDERED.select("parent", runs, is_due)
+    failed = [run for run in runs if not run.is_held]
+    expected = []
+    for run in failed:
+        if not is_due(run):
+            break
+        expected.append(run)
+        if run.attempt >= 2:
+            break
+    assert [run for run in taken if not run.is_held] == expected
+    assert [run for run in taken if run.is_held] == [run for run in runs if run.is_held]
+    heads = [run for run in ORDERED.find_heads("parent", runs) if not run.is_held]
+    assert heads == failed[:1]
+    assert not [run for run in ORDERED.select("child", runs, is_due) if not run.is_held]
+    assert not [run for run in ORDERED.find_heads("child", runs) if not run.is_held]
+    assert Chains().select("child", runs, is_due) == tuple(filter(is_due, runs))
+    assert list(Chains().find_heads("child", runs)) == runs
+
+
+def shards(*failed: str, **waits: list[Run]) -> Shards:
+    """Two parents, their child, and its child; the parents are read to their ends."""
+    lineage = {
+        "a": ShardLineage(state="drained"),
+        "b": ShardLineage(state="drained"),
+        "child": ShardLineage(parents=("a", "b")),
+        "grandchild": ShardLineage(parents=("child",)),
+        "other": ShardLineage(),
+    }
+    runs = {name: [Run("1", "1", due=5)] for name in failed} | waits
+    states = {
+        name: ShardState(TRIM_HORIZON, None, InflightNode(txid=1, waiting=tuple(runs.get(name, ()))))
+        for name in lineage
+    }
+    return Shards("parentFirst", states, lineage, retry_order="shard")
+
+
+def test_a_shard_stands_while_something_of_it_waits_or_of_what_it_comes_of() -> None:
+    for failed, first in (
+        ((), set()),
+        (("a",), {"child"}),
+        (("child",), {"child"}),
+        (("grandchild",), set()),
+        (("other",), {"other"}),
+        (("a", "other"), {"child", "other"}),
+    ):
+        found = shards(*failed).standings
+        assert {shard for shard, one in found.items() if RETRIES_FIRST in one.causes} == first
+    assert not shards("child").standing("child").reads
+    held = shards(other=[Run("1", "1", failures=HELD)])
+    assert held.standing("other").reads
+
+
+def test_shards_come_of_each_other_through_those_in_between() -> None:
+    lineage = shards().lineage
+    assert find_behind(lineage, {"a"}) == {"child", "grandchild"}
+    assert find_behind(lineage, {"child", "other"}) == {"grandchild"}
+    assert find_behind(lineage, ()) == set()
+
+
+def test_a_run_that_waits_for_another_wakes_nobody() -> None:
+    runs = [Run("1", "1", due=50), Run("2", "2", due=3)]
+    assert shards(other=runs).next_retry == 50
+    assert shards(child=runs, a=[Run("1", "1", due=70)]).next_retry == 70
+    assert shards().next_retry is None
+
+
+def test_of_a_plan_that_nobody_has_stored_what_follows_a_run_that_is_not_in_it_is_left_for_later() -> None:
+    first, second, third = (Run(str(n), str(n)) for n in (1, 2, 3))
+    states = shards(other=[first, second, third]).states
+    plan = Plan(txid=2, plan="p", streams={"s": 1}, positions={}, retries={"other": (second, third)})
+    assert keep_still_due(plan, states).retries == {"other": (second, third)}
+    assert keep_still_due(plan, states, ORDERED).retries == {}
+    whole = Plan(txid=2, plan="p", streams={"s": 1}, positions={}, retries={"other": (first, second)})
+    assert keep_still_due(whole, states, ORDERED).retries == {"other": (first, second)}
