@@ -37,7 +37,7 @@ def test_a_night() -> None:
 def test_each_remedy_is_that_of_the_runbook(make: Any) -> None:
     situation = make()
     entry = PAGE.read_text().partition(f"### {situation.see}\n")[2].partition("\n### ")[0]
-    remedy = " ".join(entry.partition("**What to do.**")[2].split())
+    remedy = " ".join(entry.partition("**Do.**")[2].split())
     assert situation.remedy in remedy
     assert bool(situation.remedy) == bool(situation.code)
 

@@ -32,10 +32,13 @@ __all__ = [
     "read_page",
     "scenarios",
     "sentences",
+    "shortened",
 ]
 
 PAGE = Path(__file__).parents[2] / "docs" / "runbook.md"
 _WIDTH = 110
+_SHOWN = 24
+"""How many words of what is printed are on the page."""
 _SECTION = re.compile(r"^(#{2,3}) ([^\n]+)\n(.*?)(?=^#{2,3} |\Z)", re.MULTILINE | re.DOTALL)
 _PRINTED = re.compile(r"^```text\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 _CALM: tuple[tuple[str, str], ...] = (
@@ -116,7 +119,7 @@ class Entry:
     Attributes:
         title: its heading.
         part: the heading of the part that it is in.
-        printed: what is seen, of which white space does not count.
+        printed: what is seen first, of which white space does not count.
         why: the words after it.
         remedy: what to do.
     """
@@ -169,7 +172,7 @@ def read_page(text: str) -> dict[str, Entry]:
             continue
         printed = _PRINTED.search(body)
         assert printed is not None, f"{title} of docs/runbook.md has no block of what is printed"
-        why, marker, remedy = body[printed.end() :].partition("**What to do.**")
+        why, marker, remedy = body[printed.end() :].partition("**Do.**")
         assert marker, f"{title} of docs/runbook.md does not say what to do"
         assert why.strip(), f"{title} of docs/runbook.md does not say why"
         assert title not in found, f"{title} is twice in docs/runbook.md"
@@ -210,9 +213,9 @@ class Night:
         seen = calm(text.strip(), self.names)
         self.shown = True
         if os.environ.get("RUNBOOK") == "write":
-            _write(self._entry.title, seen)
+            _write(self._entry.title, shortened(seen))
             return
-        assert _squeezed(seen) == self._entry.printed, (
+        assert shortened(seen) == self._entry.printed, (
             f"docs/runbook.md shows another text under {self._entry.title}. RUNBOOK=write python -m pytest "
             "tests/runbook writes it anew"
         )
@@ -230,11 +233,12 @@ class Night:
             return
         label = "see" if found["level"] == "note" else "do"
         screen = command("status", application)[1]
+        # The page has the sentence; what to do stands there at more length.
         lines = [f"{found['level']:<12}{found['sentence']}", f"{label:<12}{found['remedy']}"]
         for line in lines:
             # Some seconds may have passed.
             assert _squeezed(calm(line)) in _squeezed(calm(screen))
-        self.shows("\n".join(lines))
+        self.shows(lines[0])
 
     def is_over(self, command: Command, application: str, *limits: str) -> bool:
         """Tell whether the finding has gone."""
@@ -255,12 +259,14 @@ def _squeezed(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
+def shortened(text: str) -> str:
+    """Return the first words of a text, by which it is found."""
+    words = text.split()
+    return " ".join(words[:_SHOWN] + ["..."] * (len(words) > _SHOWN))
+
+
 def _write(title: str, printed: str) -> None:
-    lines = [
-        part
-        for line in printed.splitlines()
-        for part in textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
-    ]
+    lines = textwrap.wrap(printed, _WIDTH, break_long_words=False, break_on_hyphens=False)
     block = "```text\n" + "\n".join(lines) + "\n```\n"
     text = PAGE.read_text(encoding="utf-8")
     pattern = re.compile(rf"(^### `?{re.escape(title)}`?\n\n)```text\n.*?^```\n", re.MULTILINE | re.DOTALL)
