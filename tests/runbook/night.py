@@ -37,7 +37,7 @@ __all__ = [
 
 PAGE = Path(__file__).parents[2] / "docs" / "runbook.md"
 _WIDTH = 110
-_SHOWN = 24
+_SHOWN = 16
 """How many words of what is printed are on the page."""
 _SECTION = re.compile(r"^(#{2,3}) ([^\n]+)\n(.*?)(?=^#{2,3} |\Z)", re.MULTILINE | re.DOTALL)
 _PRINTED = re.compile(r"^```text\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
