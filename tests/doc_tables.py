@@ -148,12 +148,19 @@ OPTIONS_TABLE = OptionsByGroup(
     (),
     [option_row(option) for option in source.TABLE],
 )
+READING = {option.key for option in source.TABLE}
+"""The options that reading has too: their page is options.md."""
+
 WRITE_OPTIONS_TABLE = DocTable(
     "writing.md",
     "options: rendered from spout/options/sink.py",
     "end of options",
     ("option", "what it does"),
-    [(key, f"{sentence} {facts}".strip()) for key, sentence, facts in map(option_row, sink.TABLE)],
+    [
+        (key, f"{sentence} {facts}".strip())
+        for key, sentence, facts in map(option_row, sink.TABLE)
+        if key.strip("`") not in READING
+    ],
 )
 OTHER_OPTIONS_TABLE = DocTable(
     "options.md",
