@@ -1,4 +1,4 @@
-"""Names the tests that hold each part of the guarantees: a paragraph, an item of a list, a line of a table."""
+"""Names the tests that hold each part of the guarantees, and of their words: a paragraph, an item, a line of a table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ TESTS = {
     "- **Checkpoint**": MODEL,
     "- **Position**": "spout/planner/settling/test_settlement.py a_poison_record_at_the_head_holds_only_the_checkpoint",
     "- **Turn**": MODEL,
+    "- **Plan**": "model/test_crashes.py a_crash_at_each_step",
+    "- **Pin**": "e2e/test_crash.py a_pinned_turn_is_what_the_replay_gives",
+    "- **Outcome**": "e2e/test_crash.py a_published_outcome_is_applied",
+    "- **Settled**": "spout/restarts/test_restarts.py a_settling_that_was_cut_short",
+    "- **Epoch**": "checkpoint/store/test_fencing.py a_paused_older_run_can_write_nothing",
+    "- **Run**": MODEL,
+    "- **Home**": "spout/restarts/test_other_checkpoints.py another_stream_under",
+    "- **Fence**": "test_sinks.py a_fenced_transaction",
     "1. **Plan.**": "model/test_crashes.py a_crash_at_each_step |" + MODEL,
     "2. **Read.**": "spout/reader/test_task.py a_task_that_is_repeated_writes_the_same_dead_letters",
     "3. **Pin.**": "e2e/test_batches.py actions_on_one_batch | e2e/test_batches.py a_failed_task |"
@@ -144,7 +152,7 @@ TESTS = {
 }
 
 INTRODUCTIONS = ("The next start", "The source gives", "Both store", "A batch (", "| the job", "| `spout`")
-INTRODUCTIONS += ("| sink |", "| situation |", "| promise |")
+INTRODUCTIONS += ("[The words]", "[Guarantees]", "| sink |", "| situation |", "| promise |")
 
 
 def parts_of(text: str) -> list[str]:
@@ -159,7 +167,8 @@ def names_in(file: str) -> list[str]:
 
 
 def test_each_part_of_the_guarantees_has_its_tests() -> None:
-    parts = parts_of((ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8"))
+    pages = (ROOT / "docs" / name for name in ("glossary.md", "guarantees.md"))
+    parts = [part for page in pages for part in parts_of(page.read_text(encoding="utf-8"))]
     for part in parts:
         starts = [start for start in (*TESTS, *INTRODUCTIONS) if part.strip().startswith(start)]
         assert len(starts) == 1, f"name the tests of: {part}"
