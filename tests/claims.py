@@ -1,4 +1,4 @@
-"""The sentences of the documentation that are promises, each with the tests that hold it. `docs/claims.md` has them.
+"""The promises of the documentation, each with the tests that hold it: `docs/reliability/claims.md` has them.
 
 The guarantees have a table of their own, which is complete: `tests/test_guarantees.py`.
 """

@@ -274,11 +274,15 @@ NODES_TABLE = DocTable(
     "zookeeper.md",
     "nodes: rendered from checkpoint/model/home.py",
     "end of nodes",
-    ("node", "content", "it goes when", "read together with others", "it is missing"),
-    [
-        (f"`{spec.path}`", spec.sentence, spec.until.value, spec.joining.value, spec.absence.value)
-        for spec in HOME
-    ],
+    ("node", "content", "it goes when"),
+    [(f"`{spec.path}`", spec.sentence, spec.until.value) for spec in HOME],
+)
+FATES_TABLE = DocTable(
+    "protocol/nodes.md",
+    "fates: rendered from checkpoint/model/home.py",
+    "end of fates",
+    ("node", "read together with others", "it is missing"),
+    [(f"`{spec.path}`", spec.joining.value, spec.absence.value) for spec in HOME],
 )
 
 MEANWHILE_TABLE = DocTable(
@@ -301,24 +305,24 @@ ALTERING_TABLE = DocTable(
 def tests_row(page: str, words: str, tests: str) -> tuple[str, str]:
     """Return a promise, with its page, and the tests that hold it."""
     each = [test.strip().partition(" ") for test in tests.split("|")]
-    return f"{words} ([{page[:-3]}]({page}))", "<br>".join(
+    return f"{words} ([{page[:-3]}](../{page}))", "<br>".join(
         f"`tests/{file}`: {name}..." for file, _, name in each
     )
 
 
 CLAIMS_TABLE = DocTable(
-    "claims.md",
+    "reliability/claims.md",
     "claims: rendered from tests/claims.py",
     "end of claims",
     ("promise", "tests"),
     [tests_row(*claim) for claim in CLAIMS],
 )
 UNHELD_TABLE = DocTable(
-    "claims.md",
+    "reliability/claims.md",
     "unheld: rendered from tests/claims.py",
     "end of unheld",
     ("promise", "why no test holds it"),
-    [(f"{words} ([{page[:-3]}]({page}))", why) for page, words, why in UNHELD],
+    [(f"{words} ([{page[:-3]}](../{page}))", why) for page, words, why in UNHELD],
 )
 
 SQL_WORDS = {

@@ -7,7 +7,16 @@ import re
 from pathlib import Path
 
 import pytest
-from doc_tables import CAUSES_TABLE, CODE_TABLES, RULES_TABLE, STANDINGS_TABLE, DocTable, code_table
+from doc_tables import (
+    CAUSES_TABLE,
+    CODE_TABLES,
+    FATES_TABLE,
+    NODES_TABLE,
+    RULES_TABLE,
+    STANDINGS_TABLE,
+    DocTable,
+    code_table,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -43,8 +52,8 @@ def test_a_table_is_what_the_code_does(name: str) -> None:
     assert table.read() == table.render()
 
 
-@pytest.mark.parametrize("table", [CAUSES_TABLE, STANDINGS_TABLE])
-def test_the_causes_of_a_standing_are_as_in_the_code(table: DocTable) -> None:
+@pytest.mark.parametrize("table", [CAUSES_TABLE, STANDINGS_TABLE, NODES_TABLE, FATES_TABLE])
+def test_causes_of_a_standing_and_nodes_are_as_in_the_code(table: DocTable) -> None:
     assert table.read() == table.render()
 
 

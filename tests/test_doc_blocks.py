@@ -73,6 +73,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
         (1, check_python),
     ],
     "moving.md": [(4, "console/moving/test_moving_guide.py"), (2, check_python)],
+    "new-column.md": [(1, "guides/test_table_pages.py")],
     "platforms.md": [
         (1, check_commands),
         (1, check_image),
@@ -90,6 +91,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "security.md": [(3, GUIDES)],
     "sinks.md": [(6, "test_sinks.py")],
     "several-streams.md": [(2, GUIDES)],
+    "sums-per-day.md": [(3, "guides/test_table_pages.py")],
     "states.md": [(5, "trident/test_states_doc.py")],
     "spark.md": [(4, "e2e/test_spark_ways.py")],
     "storm.md": [(11, "e2e/test_storm_docs.py")],

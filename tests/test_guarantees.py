@@ -1,4 +1,4 @@
-"""Names the tests that hold each part of the guarantees, and of their words: a paragraph, an item, a line of a table."""
+"""Names the tests that hold each part of the guarantees, and their words: a paragraph, an item, a line of a table."""
 
 from __future__ import annotations
 

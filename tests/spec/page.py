@@ -94,13 +94,8 @@ def render() -> str:
     """Return the rules, and what is not promised, as Markdown."""
     lines = ["## The rules", ""]
     for name, rule in RULES.items():
-        places = ", ".join(f"`{name}` in `{path}.py`" for path, name in map(_path_and_name, rule.places))
-        lines += [
-            f"### {name}",
-            "",
-            *_filled(f"**{rule.says}** {rule.why} In the code: {places}."),
-        ]
-        for story in (one for one in STORIES if name in one.rules):
+        lines += [f"### {name}", "", *_filled(f"**{rule.says}** {rule.why}")]
+        for story in (one for one in STORIES if name in one.rules and one.broken):
             lines += _tell_without(name, story)
     lines += ["## What is not promised", ""]
     for story in DOCUMENTED:
@@ -110,7 +105,11 @@ def render() -> str:
 
 def render_stories(drawing: Callable[[Story], str]) -> str:
     """Return the drawing of each story, with the world that it is told in, as Markdown."""
-    lines = []
+    lines = ["## The places of the rules", "", "| rule | in the code |", "|---|---|"]
+    for rule, how in RULES.items():
+        places = ", ".join(f"`{name}` in `{path}.py`" for path, name in map(_path_and_name, how.places))
+        lines.append(f"| [`{rule}`](../protocol.md#{rule}) | {places} |")
+    lines.append("")
     for story in drawn_stories():
         lines += [f"## {_title(story)}", "", *_filled(f"In this world: {describe(story.bounds)}.")]
         lines += ["```text", drawing(story), "```", ""]
@@ -143,11 +142,9 @@ def _filled(text: str) -> list[str]:
 
 
 def _tell_without(name: str, story: Story) -> list[str]:
-    if not story.broken:
-        return _filled("Without this rule alone nothing is broken.")
     others = " and ".join(f"[`{one}`](#{one})" for one in story.without.split(",") if one != name)
     if others and not story.without.startswith(name):
-        return _filled(f"Without this rule and {others} something is broken: the story is told there.")
+        return _filled(f"It stands behind {others}: the story is told there.")
     dropped = f"Without this rule and {others}" if others else "Without it"
     return _filled(f"{dropped}: {story.words} ({_link(story)})")
 
