@@ -76,8 +76,8 @@ class Tables:
     def __init__(self, folder: Path, statements: dict[str, str]) -> None:
         self.statements = statements
         self.delta = str(folder / "orders")
-        self.properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "iceberg")}
-        self.catalog = SqlCatalog("shop", **self.properties)
+        properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "iceberg")}
+        self.catalog = SqlCatalog("shop", **properties)
         self.catalog.create_namespace("shop")
         self.database = f"sqlite:///{folder}/shop.db"
         self.engine = sa.create_engine(self.database)
@@ -87,7 +87,7 @@ class Tables:
         if kind == "Delta":
             write_delta(frame, outcomes, self.delta)
         elif kind == "Iceberg":
-            write_iceberg(frame, outcomes, "shop.orders", catalog={"type": "sql", **self.properties})
+            write_iceberg(frame, outcomes, "shop.orders", catalog=self.catalog)
         else:
             merge_into(frame, outcomes, self.database, "orders", key="order_id", order_by="amount")
 

@@ -17,7 +17,7 @@ from kinesis_trident.bolt.steps.border import values
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
 from kinesis_trident.bolt.testing.by_reference import ByReference, LocalCarrier, Recorder
-from kinesis_trident.bolt.testing.given_tuples import FailedTuple, TopologyResult
+from kinesis_trident.bolt.testing.given_tuples import Batches, FailedTuple, TopologyResult
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.testing.local_stream import LocalStream, life_of
 from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_bolts, run_in_spark, run_streams
@@ -42,7 +42,7 @@ from kinesis_trident.trident.topology import TridentTopology
 
 def run_trident(
     topology: TridentTopology,
-    tuples: Mapping[str, Iterable[Any]],
+    tuples: Mapping[str, Iterable[Any] | Batches],
     *,
     attempts: int | None,
     parallelism: int,
@@ -253,7 +253,7 @@ class NotedStates(StateFactory):
 
 def run_topology(
     topology: TopologyBuilder | TridentTopology,
-    tuples: Mapping[str, Iterable[Any]],
+    tuples: Mapping[str, Iterable[Any] | Batches],
     *,
     attempts: int | None = 1,
     parallelism: int = 2,
