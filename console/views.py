@@ -169,9 +169,11 @@ def retries(snapshot: Snapshot, now: int, most: int | None = None) -> View:
             "due_at": run.due,
             "due_in_ms": max(run.due - now, 0),
             "reason": _reason(run),
+            **({"keys": " ".join(run.keys)} if has_keys else {}),
         }
 
-    columns = ("message_id", "count", "attempts", "due_in_ms", "reason")
+    has_keys = any(run.keys for *_, run in waiting)
+    columns = ("message_id", "count", "attempts", "due_in_ms", "reason", *(("keys",) if has_keys else ()))
     rows = LazyRows(waiting, row)
     return View(_title("retries", snapshot), _progress(snapshot), columns, rows, snapshot.problems)
 

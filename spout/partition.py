@@ -18,7 +18,7 @@ from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-PROTOCOL = 14
+PROTOCOL = 15
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -45,7 +45,8 @@ class ShardTurn:
     from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `used`:
     what was used up of its limits when the partition was made. `cursor`: what a look at `start` has left.
     `known_until`: a time up to which no record behind `start` was lost, in epoch milliseconds by the server's clock; 0
-    if unknown. `is_held`: as in `FanOut`.
+    if unknown. `is_held`: as in `FanOut`. `ahead`: the hashes of the keys whose new records wait, because earlier ones
+    wait for another batch.
     """
 
     shard: str
@@ -59,6 +60,7 @@ class ShardTurn:
     cursor: ShardCursor | None = None
     known_until: int = 0
     is_held: bool = False
+    ahead: frozenset[str] = frozenset()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # One by one, to pickle thousands of runs takes as long as to plan them.

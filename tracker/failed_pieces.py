@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.records import NotDone, Order, Run, begin_of, orders_of
+from kinesis_trident.tracker.records import NotDone, Order, Run, begin_of, keys_of_piece, orders_of
 from kinesis_trident.tracker.retry import Fates, State
 from kinesis_trident.tracker.runs import Runs
 
@@ -82,6 +82,7 @@ class FailedPieces:
                     # Seen after a row of another run: so it is the first of this one.
                     before = None if found else end_text
             fate = decide(piece.text, attempt, run.failures)
-            found.append((fate.state, Run(piece.first, piece.last, piece.count, before, *fate[1:])))
+            keys = keys_of_piece(piece)
+            found.append((fate.state, Run(piece.first, piece.last, piece.count, before, *fate[1:], keys)))
             end, end_text = stand, piece.last
         return found

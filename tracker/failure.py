@@ -112,6 +112,10 @@ OF_ANOTHER_STREAM = Failure(Kind.EXPIRED, "Kinesis calls its position invalid: i
 """The failure of a record that its stream never had, which only a letter of another stream of that name asks for."""
 
 
+BEHIND = Failure(Kind.BEHIND)
+"""What a record has that waits for an earlier one of its key."""
+
+
 def failure_of(
     error: object, *where: str, retry: bool = True, after: str | timedelta | None = None
 ) -> Failure:
@@ -222,6 +226,11 @@ def is_held(text: str) -> bool:
 def class_of(failure: Failure) -> str:
     """Return the word of a failure, or the class of the error in what was said."""
     return _class_in(failure.reason) if failure.kind is Kind.RETRY else _WORD_OF[failure.kind]
+
+
+def is_behind(text: str) -> bool:
+    """Return True for the stored text of a record that waits for another one of its key."""
+    return text.startswith("BEHIND") and parse(text).kind is Kind.BEHIND
 
 
 def error_class(reason: str) -> str:

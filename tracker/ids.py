@@ -11,7 +11,9 @@ domain) as mix64. Ordinals are consecutive exactly where records are neighbours 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -100,3 +102,14 @@ def of_turn(turn: int) -> tuple[int, int]:
 def ordinal_of(roots_: Int64s) -> Int64s:
     """Return the ordinals within roots."""
     return roots_ & np.int64(MAX_ORDINAL)
+
+
+@lru_cache(65_536)
+def hash_of(key: str) -> str:
+    """Return the hash of a partition key: 11 characters. Of two keys with one hash the later waits for a stranger."""
+    return base64.urlsafe_b64encode(xxhash.xxh3_64_digest(key.encode("utf-8", "surrogatepass")))[:11].decode()
+
+
+def hashes_of(keys: Iterable[str | None]) -> list[str]:
+    """Return the hashes of partition keys; records without one have one in common."""
+    return [hash_of(key or "") for key in keys]

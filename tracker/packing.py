@@ -4,7 +4,8 @@ In that JSON the runs of a shard are columns, `[head, first, last, count, prev, 
 outcome `[head, first, last, count, prev, reason]`. Columns of positions are texts with spaces in between, without the
 `head`, the digits that all of them begin with: `=` is a first record that is also the last one, `-` no record before.
 The last column has indexes into the `failures`, or the `reasons`, that stand before all runs: records that fail
-together share them.
+together share them. The `keys` of the runs of a shard, if there are any, stand beside the columns, with spaces in
+between: releases before leave them out.
 
 What is written again with each batch is cut into pieces (`pack_in_pieces`), of which a change of few runs changes few:
 runs are cut where a hash of a run's last record is lowest, so that a cut stays where it is whatever comes before it.
@@ -58,6 +59,7 @@ _PieceColumns = tuple[_Head, str, str, list[Number], str, list[_Index]]
 class _PackedRuns(msgspec.Struct, frozen=True):
     failures: tuple[tuple[Noted, ...], ...]
     columns: _RunColumns | dict[str, _RunColumns]
+    keys: tuple[str, ...] = ()
 
 
 class _PackedPieces(msgspec.Struct, frozen=True):
@@ -95,7 +97,11 @@ def pack(runs: Runs) -> str:
     of_all = dict(zip(runs, packed, strict=True)) if isinstance(runs, Mapping) else packed[0]
     name = "reasons" if is_outcome else "failures"
     # Levels that look for more matches find few among the digits of positions, which are random.
-    data = zlib.compress(_encoder.encode({name: list(shared), "columns": of_all}), 1)
+    keys = (
+        [" ".join(run.keys) for run in runs if isinstance(run, Run)] if not isinstance(runs, Mapping) else []
+    )
+    more = {"keys": keys} if any(keys) else {}
+    data = zlib.compress(_encoder.encode({name: list(shared), "columns": of_all} | more), 1)
     return base64.b64encode(data).decode()
 
 
@@ -156,7 +162,8 @@ def unpack(text: str) -> tuple[Run, ...] | dict[str, tuple[Run, ...]]:
             if isinstance(packed.columns, dict) or (pieces and rest):
                 msg = "its pieces are not those of one shard"
                 raise ValueError(msg)
-            found += _make_runs(packed.columns, failures)
+            runs = _make_runs(packed.columns, failures)
+            found += map(_with_keys, runs, packed.keys) if len(packed.keys) == len(runs) else runs
         return tuple(found)
 
 
@@ -183,6 +190,10 @@ def _make_runs(columns: _RunColumns, failures: Sequence[tuple[Noted, ...]]) -> t
     each = map(failures.__getitem__, indexes)
     positions = _expand_positions(head, firsts, lasts, counts, prevs)
     return tuple(starmap(Run, zip(*positions, attempts, dues, each, strict=True)))
+
+
+def _with_keys(run: Run, keys: str) -> Run:
+    return msgspec.structs.replace(run, keys=tuple(keys.split(" "))) if keys else run
 
 
 def _make_pieces(columns: _PieceColumns, reasons: Sequence[str]) -> Iterator[NotDone]:

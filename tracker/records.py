@@ -8,7 +8,7 @@ from typing import Annotated, NewType
 
 import msgspec
 
-from kinesis_trident.tracker.failure import Failure, is_held, parse, shown
+from kinesis_trident.tracker.failure import Failure, Kind, is_held, parse, shown
 
 Order = NewType("Order", str)
 """A text that compares as a position does, in memory only: see `RecordPosition`."""
@@ -170,7 +170,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `first` is the empty string when only a predecessor is known: the run then starts right after `prev`. `prev` is
     the record just before `first` if that is known, else None. Positions are in the text form of `RecordPosition`,
     because JSON numbers cannot hold them. `attempt` counts the deliveries made so far; `due` is the earliest time
-    of the next one, in epoch milliseconds, rounded up to a second.
+    of the next one, in epoch milliseconds, rounded up to a second. `keys`: with `retryOrder=key`, the sorted hashes of
+    the keys of its records (`tracker.ids`); none if they are not known.
     """
 
     first: PositionOrNone
@@ -180,6 +181,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     attempt: Number = 1
     due: Time = 0
     failures: tuple[Noted, ...] = ()
+    keys: tuple[str, ...] = ()
 
     @property
     def last_position(self) -> RecordPosition:
@@ -190,6 +192,11 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def is_held(self) -> bool:
         """True if bolts hold the records, which have not failed."""
         return bool(self.failures) and is_held(self.failures[-1].text)
+
+    @property
+    def kind(self) -> Kind | None:
+        """What the last failure means; None without one."""
+        return parse(self.failures[-1].text).kind if self.failures else None
 
 
 class PendingRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -235,6 +242,22 @@ class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def failure(self) -> Failure:
         """The failure of the records."""
         return parse(self.text)
+
+
+class KeyedNotDone(NotDone, frozen=True, array_like=True, gc=False):
+    """Records that are not done and of which the keys are known: see `Run.keys`. It is stored as a `NotDone`."""
+
+    keys: tuple[str, ...] = ()
+
+
+def with_keys(piece: NotDone, keys: tuple[str, ...]) -> NotDone:
+    """Return a piece with the hashes of its keys; without any it is the same."""
+    return KeyedNotDone(piece.first, piece.last, piece.count, piece.text, piece.prev, keys) if keys else piece
+
+
+def keys_of_piece(piece: NotDone) -> tuple[str, ...]:
+    """Return the hashes of the keys of a piece; none if they are not known."""
+    return piece.keys if isinstance(piece, KeyedNotDone) else ()
 
 
 def begin_of(run: Run | NotDone) -> RecordPosition:

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from kinesis_trident.tracker.errors import DURATION, UNITS, BackoffError
-from kinesis_trident.tracker.failure import Failure, Kind, class_of, is_held, parse, text_of
+from kinesis_trident.tracker.failure import Failure, Kind, class_of, is_behind, is_held, parse, text_of
 from kinesis_trident.tracker.records import Noted, RecordPosition
 
 DUE_GRAIN_MS = 1_000
@@ -176,8 +176,8 @@ def decide(
     `dice`: when they are due after an attempt; None if it was the last one.
     """
     held = before[-1] if before and is_held(before[-1].text) else None
-    if held is not None and failure.kind is not Kind.EXPIRED:
-        # That it was held is no failure of its own.
+    if before and (is_behind(before[-1].text) or (held is not None and failure.kind is not Kind.EXPIRED)):
+        # That it was held, or had to wait, is no failure of its own.
         before = before[:-1]
     # Drawn whatever the failure is, so that it does not matter which one of an attempt comes first.
     due = None if failure.kind in _FINAL else dice(attempt)

@@ -6,7 +6,7 @@ A run that nothing happens to stays the object that is stored: there may be very
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import lt
 from typing import TypeVar, overload
@@ -14,6 +14,15 @@ from typing import TypeVar, overload
 import msgspec
 
 from kinesis_trident.tracker.records import NotDone, Order, RecordPosition, Run, begin_of, orders_of
+
+ALL = ""
+"""Stands for each key, where those of some records are not known, or too many to be named."""
+
+MOST_KEYS = 4_096
+"""The number of keys of a shard that are named: more take tens of kilobytes in each of its nodes."""
+
+_JOINED = 64
+"""The number of keys up to which neighbours become one run: those of a run come again together."""
 
 Edit = tuple[int, int, Sequence[Run]]
 """What stands in the place of the runs from one index until another: nothing, what is left of them, or new runs."""
@@ -171,11 +180,30 @@ def _append(runs: list[Run], lasts: list[Order], run: Run, last: Order, apart: O
         or run.due != before.due
         or (run.failures is not before.failures and run.failures != before.failures)
         or lasts[-1] == apart
+        or not join_keys(before.keys, run.keys)[1]
     ):
         runs.append(run)
         lasts.append(last)
         return False
     count = before.count + run.count
-    runs[-1] = Run(before.first, run.last, count, before.prev, before.attempt, before.due, before.failures)
+    keys, _ = join_keys(before.keys, run.keys)
+    runs[-1] = Run(
+        before.first, run.last, count, before.prev, before.attempt, before.due, before.failures, keys
+    )
     lasts[-1] = last
     return True
+
+
+def is_free(keys: Collection[str], held: Collection[str]) -> bool:
+    """Return whether none of some keys is held; `ALL` stands for each."""
+    if not held or not keys:
+        return True
+    return not (ALL in keys or ALL in held) and not any(key in held for key in keys)
+
+
+def join_keys(some: Sequence[str], others: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """Return the keys of two neighbours as those of one run, and whether they may become one."""
+    if not some and not others:
+        return (), True
+    joined = tuple(sorted({*some, *others}))
+    return joined, bool(some and others) and len(joined) <= _JOINED

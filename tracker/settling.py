@@ -23,6 +23,7 @@ from kinesis_trident.tracker.records import (
     RecordPosition,
     Run,
     begin_of,
+    keys_of_piece,
     orders_of,
 )
 from kinesis_trident.tracker.retry import Fates, State
@@ -130,7 +131,8 @@ class _Settling:
                 piece, first = failed.pieces[start], mine.first
                 if known == start + 1 and (piece.first, piece.last, piece.count) == (first, mine.last, count):
                     state, attempt, due, failures = decide(piece.text, mine.attempt + 1, mine.failures)
-                    again = Run(first, mine.last, count, mine.prev, attempt, due, failures)
+                    keys = keys_of_piece(piece)
+                    again = Run(first, mine.last, count, mine.prev, attempt, due, failures, keys)
                     if state is State.DEAD:
                         self._exhausted.append(again)
                     edits.append((at, at + 1, (again,) if state is State.WAITING else ()))

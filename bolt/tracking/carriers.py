@@ -6,9 +6,9 @@ What tasks tell the console of calls that do not end is a node in both cases.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -47,12 +47,12 @@ class NodeSender:
         """
         store = SourceStore(shared_client(self.config), self.layout)
         pieces = [
-            (key.txid, TaskReport(*key[1:], failed=some))
+            (key.txid, TaskReport(*key[1:], failed=some), _keys_in(some, failed.keys))
             for key, failed in reports.items()
             for some in _slices_of(failed)
         ]
         for txid, some in groupby(pieces, key=itemgetter(0)):
-            for node in _nodes(report for _, report in some):
+            for node in _nodes((report, keys) for _, report, keys in some):
                 store.reports.add(txid, self.attempt, node)
 
 
@@ -103,9 +103,10 @@ class NodeCarrier:
         found: Reports = {}
         param = ReportParam()
         for txid, node in self._store.reports.of_attempt(self._attempt):
-            for report in node.reports:
+            for report, keys in zip(node.reports, node.keys or repeat({}), strict=False):
                 *key, failed = (getattr(report, name) for name in report.__struct_fields__)
-                some = Failed.of_columns(*zip(*failed, strict=True))
+                columns: Sequence[Any] = tuple(zip(*failed, strict=True))
+                some = Failed.of_columns(*columns).with_keys(keys)
                 param.addInPlace(found, {ReportKey(txid, *key): some})
         return found
 
@@ -114,19 +115,29 @@ class NodeCarrier:
         self._attempt = uuid.uuid4().hex
 
 
-def _nodes(reports: Iterable[TaskReport]) -> Iterator[ReportNode]:
-    """Yield nodes with as many reports as fit."""
-    held: list[TaskReport] = []
+def _nodes(reports: Iterable[tuple[TaskReport, dict[int, str]]]) -> Iterator[ReportNode]:
+    """Yield nodes with as many reports as fit, each with the keys of its records."""
+    held: list[tuple[TaskReport, dict[int, str]]] = []
     size = 0
-    for report in reports:
-        more = max(len(report.failed), 1)
+    for report, keys in reports:
+        more = max(len(report.failed), len(keys), 1)
         if held and size + more > _RUNS_A_NODE:
-            yield ReportNode(reports=tuple(held))
+            yield _node(held)
             held, size = [], 0
-        held.append(report)
+        held.append((report, keys))
         size += more
     if held:
-        yield ReportNode(reports=tuple(held))
+        yield _node(held)
+
+
+def _node(held: Sequence[tuple[TaskReport, dict[int, str]]]) -> ReportNode:
+    keys = tuple(keys for _, keys in held)
+    return ReportNode(reports=tuple(report for report, _ in held), keys=keys if any(keys) else ())
+
+
+def _keys_in(rows: Iterable[tuple[Any, ...]], keys: Mapping[int, str]) -> dict[int, str]:
+    """Return those of the keys that are of records of these intervals."""
+    return {at: keys[at] for first, last, *_ in rows if keys for at in range(first, last + 1) if at in keys}
 
 
 def _slices_of(failed: Failed) -> Iterator[tuple[tuple[Any, ...], ...]]:

@@ -74,6 +74,7 @@ class CurrentBatch:
         self._spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self.deadly: Mapping[int, Failed] = {}
         self._watch = watch if options is None else self._watch_of(options)
+        self._in_order = options is not None and options.retry_order == "key"
         self.tag = tag(batch.epoch, batch.plan.plan)
         ours = published is not None and published.plan == self._plan.plan
         self._published = published if ours else None
@@ -127,6 +128,7 @@ class CurrentBatch:
             deadly=self.deadly,
             spool=self._spool,
             watch=self._watch,
+            in_order=self._in_order,
         )
 
     def share_of(self, verdict: Verdict) -> FailedShare:

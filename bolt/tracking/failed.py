@@ -7,7 +7,7 @@ arithmetic. Where an operator has seen the source's rows, the positions of an in
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
@@ -18,6 +18,8 @@ from kinesis_trident.bolt.tracking.anchors import groups_of
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.tracker.failure import Failure, join, parse, text_of
 from kinesis_trident.tracker.ids import ordinal_of
+from kinesis_trident.tracker.records import with_keys
+from kinesis_trident.tracker.runs import MOST_KEYS
 
 _Numbers = npt.NDArray[np.int64]
 
@@ -33,6 +35,7 @@ class Failed:
         starts: the position of each first record as `sequence[:sub]`, empty if it is not known.
         ends: that of each last record.
         befores: that of the record just before each interval, if known.
+        keys: the hashes of the keys of records, by ordinal, as far as they are known.
     """
 
     firsts: _Numbers
@@ -41,6 +44,7 @@ class Failed:
     starts: Sequence[str]
     ends: Sequence[str]
     befores: Sequence[str | None]
+    keys: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def over(
@@ -78,9 +82,14 @@ class Failed:
         ends: Sequence[str] = (),
         befores: Sequence[str | None] = (),
         texts: Sequence[str] = (),
+        keys: Mapping[int, str] | None = None,
     ) -> Failed:
-        """Return what `columns` has made into columns."""
-        return cls.over(firsts, lasts, list(map(parse, texts)), starts, ends, befores)
+        """Return what `columns` has made into columns, with the keys of its records."""
+        return cls.over(firsts, lasts, list(map(parse, texts)), starts, ends, befores).with_keys(keys or {})
+
+    def with_keys(self, keys: Mapping[int, str]) -> Failed:
+        """Return the same records with the hashes of the keys of some, by ordinal."""
+        return replace(self, keys={**self.keys, **keys}) if keys else self
 
     def columns(self) -> tuple[Sequence[Any], ...]:
         """Return the columns in which a report travels, with failures as texts; none if nothing has failed."""
@@ -89,7 +98,7 @@ class Failed:
         return (self.firsts.tolist(), self.lasts.tolist(), *places, texts) if texts else ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Failed.of_columns, self.columns()
+        return Failed.of_columns, (*self.columns(), self.keys) if self and self.keys else self.columns()
 
     def union(self, *others: Failed) -> Failed:
         """Return the records of all; a record that is in several has its failures joined."""
@@ -101,7 +110,7 @@ class Failed:
             np.concatenate([one.firsts for one in some]),
             np.concatenate([one.lasts for one in some]),
             *([value for one in some for value in getattr(one, name)] for name in columns),
-        )
+        ).with_keys({ordinal: key for one in some for ordinal, key in one.keys.items()})
 
     def at(self, ordinals: _Numbers) -> tuple[npt.NDArray[np.bool_], _Numbers]:
         """Return which ordinals are in here, and for each of these the index of its interval."""
@@ -122,9 +131,17 @@ class Failed:
     def not_done(self) -> Iterator[NotDone]:
         """Yield the intervals in the form in which they are published."""
         counts = (self.lasts - self.firsts + 1).tolist()
-        return map(
+        pieces = map(
             NotDone, self.starts, self.ends, counts, map(_Texts().__getitem__, self.failures), self.befores
         )
+        if not self.keys or len(set(self.keys.values())) > MOST_KEYS:
+            return pieces
+        return map(self._with_keys, pieces, self.firsts.tolist(), counts)
+
+    def _with_keys(self, piece: NotDone, first: int, count: int) -> NotDone:
+        """Return an interval with the keys of its records, if all are known."""
+        keys = [self.keys[at] for at in range(first, first + count) if at in self.keys]
+        return with_keys(piece, tuple(sorted(set(keys)))) if len(keys) == count else piece
 
     def __len__(self) -> int:
         return len(self.failures)

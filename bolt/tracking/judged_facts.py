@@ -33,6 +33,7 @@ class JudgedFacts:
         deadly: the records known to end the worker that processes them: by shard index.
         spool: the spool of failed records, if there is one.
         watch: how the calls of users' functions are watched.
+        in_order: with `retryOrder=key`.
     """
 
     plan: Plan
@@ -44,6 +45,7 @@ class JudgedFacts:
     deadly: Mapping[int, Failed] = field(default_factory=dict)
     spool: RetrySpool | None = None
     watch: Watch | None = None
+    in_order: bool = False
 
     @property
     def txid(self) -> int:

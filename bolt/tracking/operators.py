@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step
+from kinesis_trident.bolt.steps.key_order import KeyOrder
 from kinesis_trident.bolt.steps.parts import chain
 from kinesis_trident.bolt.steps.watchdog import Watch, watched
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, salt_of
@@ -22,7 +23,7 @@ from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.common.arrow_columns import numbers, texts
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
-from kinesis_trident.tracker.failure import Failure
+from kinesis_trident.tracker.failure import BEHIND, Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class StepOperator:
     batch. `carry` names columns of the input that the output keeps beside the steps' schema; with `anchored`, each
     tuple that comes out has new ids in the trees of the tuple that it came from, and is to be judged downstream. An
     operator that is not run to the end of its input reports nothing: nothing is acked whose operators did not run.
-    `spool` keeps the source's rows that failed, before the report: their retries need not be fetched.
+    `spool` keeps the source's rows that failed, before the report: their retries need not be fetched. `in_order`: what
+    follows a failed record of its key waits with it, and the keys of what is not done are reported.
     """
 
     tag: Tag
@@ -71,39 +73,52 @@ class StepOperator:
     verdict: Verdict | None = None
     final: bool = False
     spool: RetrySpool | None = None
+    in_order: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the tuples that succeeded."""
         ledger, salt = self.tag.ledger(), salt_of(self.tag.operator)
         lost: list[pa.RecordBatch] = []
+        order = KeyOrder() if self.in_order else None
         for batch in batches:
             if batch.num_rows:
-                yield from self._judge(batch, ledger, salt, lost)
+                yield from self._judge(batch, ledger, salt, lost, order)
         if self.spool is not None:
             self.spool.put_rows(self.tag.txid, lost)
         send(self.tag, ledger)
 
     def _judge(
-        self, batch: pa.RecordBatch, ledger: OperatorLedger, salt: int, lost: list[pa.RecordBatch]
+        self,
+        batch: pa.RecordBatch,
+        ledger: OperatorLedger,
+        salt: int,
+        lost: list[pa.RecordBatch],
+        order: KeyOrder | None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the tuples of a batch that succeeded, in parts if they are large."""
         anchors = anchors_of(batch)
         taken = np.arange(batch.num_rows)
         if self.verdict is not None and self.of_source:
             taken = np.flatnonzero(~self.verdict.excluded_in(batch))
+        behind = order.find_behind(batch, anchors.roots) if order is not None else taken[:0]
+        taken = np.setdiff1d(taken, behind, assume_unique=True) if len(behind) else taken
         given = batch if len(taken) == batch.num_rows else batch.take(numbers(taken))
         if self.of_source:
             ledger.consume_records(anchors, batch.column(MESSAGE_ID), {})
         else:
             ledger.consume(anchors)
-        parts = watched(chain(self.steps, given), self.tag.watch, anchors, range(batch.num_rows))
+        if order is not None and len(behind):
+            waits = dict.fromkeys(behind.tolist(), BEHIND)
+            self._lose(batch, anchors, waits, ledger, lost, order)
+        chained = chain(self.steps, given)
+        if order is not None:
+            chained = order.judge(batch, anchors.roots, taken, chained)
+        parts = watched(chained, self.tag.watch, anchors, range(batch.num_rows))
         for judged in parts:
             rows = np.fromiter(judged.failed, np.int64, len(judged.failed))
             failed = dict(zip(taken[rows].tolist(), map(self.tag.judge, judged.failed.values()), strict=True))
             if failed:
-                self._fail(batch, anchors, failed, ledger)
-                if self.spool is not None:
-                    lost.append(batch.take(numbers(np.array(sorted(failed), np.int64))))
+                self._lose(batch, anchors, failed, ledger, lost, order)
             columns = self._columns(batch, judged, taken)
             if self.anchored:
                 # A part has all tuples of its input rows, so their numbers are the same as in the whole.
@@ -111,6 +126,22 @@ class StepOperator:
                 ledger.produce(made)
                 columns[ANCHORS] = made.column()
             yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _lose(
+        self,
+        batch: pa.RecordBatch,
+        anchors: Anchors,
+        failed: Mapping[int, Failure],
+        ledger: OperatorLedger,
+        lost: list[pa.RecordBatch],
+        order: KeyOrder | None,
+    ) -> None:
+        """Report rows that are not done."""
+        self._fail(batch, anchors, failed, ledger)
+        if order is not None:
+            ledger.note_keys(anchors.roots[list(failed)], order.hashes_of(batch, failed))
+        if self.spool is not None:
+            lost.append(batch.take(numbers(np.array(sorted(failed), np.int64))))
 
     def _fail(
         self, batch: pa.RecordBatch, anchors: Anchors, failed: Mapping[int, Failure], ledger: OperatorLedger

@@ -6,7 +6,7 @@ merge by union, so a record that failed in any run of it has failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -139,6 +139,7 @@ class OperatorLedger:
         self._spans = spans
         self._turns: dict[tuple[int, int, int], _TurnTotals] = {}
         self._failed: dict[int, Failure] = {}
+        self._keys: dict[int, str] = {}
         self._task = current_task()
         self._held: _Records | None = None
 
@@ -182,6 +183,10 @@ class OperatorLedger:
         else:
             self._held.fail_rows(failed)
 
+    def note_keys(self, roots: np.ndarray, hashes: Sequence[str]) -> None:
+        """Note the hashes of the keys of records that have failed."""
+        self._keys.update(zip(roots.tolist(), hashes, strict=True))
+
     def fail_in_hand(self, roots: Iterable[int], failure: Failure) -> list[int]:
         """Fail those of the roots that are among the current rows; return the others."""
         return [*roots] if self._held is None else self._held.fail(roots, failure)
@@ -223,10 +228,15 @@ class OperatorLedger:
                 here = np.flatnonzero(spans == span)
                 unplaced = Failed.over(ordinals[here], ordinals[here], [failures[at] for at in here.tolist()])
                 self._turn(tag, shard, span).failed.append(unplaced)
+        keys: dict[tuple[int, int], dict[int, str]] = {}
+        keyed = np.fromiter(self._keys, np.int64, len(self._keys))
+        for turn_key, places in groups_of(keyed):
+            hashes = map(self._keys.__getitem__, keyed[places].tolist())
+            keys[turn_key] = dict(zip(ordinal_of(keyed[places]).tolist(), hashes, strict=True))
         return {
             ReportKey(
                 self.txid, tag, self._operator, shard, *turn.taken, *turn.made, stage, partition, span
-            ): NONE.union(*turn.failed)
+            ): NONE.union(*turn.failed).with_keys(keys.get((tag, shard), {}) if turn.failed else {})
             for (tag, shard, span), turn in self._turns.items()
         }
 

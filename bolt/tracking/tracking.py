@@ -144,6 +144,8 @@ class Tracking:
             self.verdict if of_source else None,
             self.final,
             self.spool if of_source else None,
+            # What a replay delivers is done by its outcome, in whatever order.
+            of_source and self._batch.in_order and not self.final,
         )
         return self.operator(name, tuples, operator, schema, anchored=anchored)
 

@@ -109,6 +109,7 @@ def encode(node: Node, *, in_pieces: bool = False) -> bytes:
     """
     if isinstance(node, BackupNode):
         return _encode_copy(node)
+    node = node.stored if isinstance(node, BatchOutcome) else node
     holder = node.plan if isinstance(node, BatchNode) else node
     runs = {name: getattr(holder, name) for name in _RUNS.get(type(holder), ())}
     many = {name: some for name, some in runs.items() if _count(some) > FEW}
@@ -187,8 +188,9 @@ def read(data: bytes, kind: type[NodeT]) -> NodeT:
         decoder = _decoder_of(kind)
         is_later = version in known[1:]
         node = _decode_versioned(data, decoder, version) if is_later else decoder.decode(data)
+        node = node.keyed if isinstance(node, BatchOutcome) else node
         wrong = flaw_of(node)
-    except (*UNREADABLE, OrderError) as error:
+    except (*UNREADABLE, ValueError) as error:
         wrong = str(error)
     if wrong:
         msg = f"does not hold a {kind.__name__} of version {version}: {wrong}"

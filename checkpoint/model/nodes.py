@@ -35,7 +35,9 @@ from kinesis_trident.tracker.records import (
     PositionText,
     Run,
     Time,
+    keys_of_piece,
     orders_of,
+    with_keys,
 )
 
 __all__ = [
@@ -429,12 +431,52 @@ class Pin(Node, frozen=True, kw_only=True):
 
 
 class BatchOutcome(Node, frozen=True, kw_only=True):
-    """`acks/<txid>`: the outcome of a batch: the records that are *not* done, by shard; all others are done."""
+    """`acks/<txid>`: the outcome of a batch: the records that are *not* done, by shard; all others are done.
+
+    `keys`: only where it is stored, by shard, `Run.keys` of each of its records with spaces in between.
+    """
 
     txid: Ordinal
     plan: str
     epoch: Ordinal
     not_done: dict[str, tuple[NotDone, ...]]
+    keys: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def stored(self) -> BatchOutcome:
+        """Return the form that is stored: the keys of records stand beside them."""
+        keys = {
+            shard: tuple(" ".join(keys_of_piece(piece)) for piece in pieces)
+            for shard, pieces in self.not_done.items()
+            if any(map(keys_of_piece, pieces))
+        }
+        if not keys:
+            return self
+        bare = {s: tuple(map(_bare, pieces)) for s, pieces in self.not_done.items()}
+        return msgspec.structs.replace(self, not_done=bare, keys=keys)
+
+    @property
+    def keyed(self) -> BatchOutcome:
+        """Return an outcome that was stored so with the keys of its records.
+
+        Raises:
+            ValueError: they are not of these records.
+        """
+        if not self.keys:
+            return self
+        found = {
+            shard: tuple(
+                with_keys(piece, tuple(keys.split(" ")) if keys else ())
+                for piece, keys in zip(self.not_done[shard], keys_of_each, strict=True)
+            )
+            for shard, keys_of_each in self.keys.items()
+            if shard in self.not_done
+        }
+        return msgspec.structs.replace(self, not_done=self.not_done | found, keys={})
+
+
+def _bare(piece: NotDone) -> NotDone:
+    return NotDone(piece.first, piece.last, piece.count, piece.text, piece.prev)
 
 
 class TaskReport(msgspec.Struct, frozen=True, array_like=True):
@@ -470,11 +512,14 @@ class SlowCall(msgspec.Struct, frozen=True):
 class ReportNode(Node, frozen=True, kw_only=True):
     """`reports/<txid>/<attempt>-<digest>`: a task's report, used where there is no SparkContext.
 
+    `keys`: of each report the hashes of the keys of its failed records, by ordinal; none if they are not known.
+
     `reports/<txid>/slow-<id>`: a call that does not end.
     """
 
     reports: tuple[TaskReport, ...]
     slow: SlowCall | None = None
+    keys: tuple[dict[int, str], ...] = ()
 
 
 class JudgingNode(Node, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from kinesis_trident.console.dead_letter_replay import KEPT_NOWHERE, find_listed
 from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.finding import FRESH_MS, Level
 from kinesis_trident.console.rules.rule import Case, Rule
+from kinesis_trident.tracker.failure import Kind
 from kinesis_trident.tracker.records import Run
 
 _ASKED_FOR = "asked for again by hand"
@@ -54,7 +55,13 @@ def _held(facts: HomeFacts) -> Iterator[Case]:
 def _retrying(facts: HomeFacts) -> Iterator[Case]:
     runs = _waiting(facts, held=False)
     if runs:
-        said = f"{_count(runs, 'failed record')} will be delivered again; most often: {_reason(runs)}"
+        failed = [run for run in runs if run.kind is not Kind.BEHIND]
+        said = f"{_count(failed, 'failed record')} will be delivered again"
+        if failed:
+            said += f"; most often: {_reason(failed)}"
+        if len(failed) < len(runs):
+            behind = _count([run for run in runs if run.kind is Kind.BEHIND], "record")
+            said += f"; {behind} that follow with their keys, and have not failed, come after them"
         yield Case(said, f"{facts.line('retries')} shows all reasons")
 
 

@@ -134,8 +134,9 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "retryOrder",
         parsers.choice(RetryOrder),
         "none",
-        "`none` reads on while failed records wait; `shard` reads nothing new of a shard and of its children "
-        "until what failed is done or dead-lettered (docs/retries.md).",
+        "`none` delivers other records while failed ones wait; `key` those of other partition keys, for functions of "
+        "`map`; `shard` reads nothing new of a shard and of its children until what failed is done or dead-lettered "
+        "(docs/retries.md).",
     )
     record_timeout: float | None = option(
         "recordTimeout",

@@ -49,7 +49,7 @@ from kinesis_trident.spout.planner.reconciliation import find_highest_epoch, pas
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.status import StatusNotes, progress_of
 from kinesis_trident.spout.planner.steps import PlanningSteps
-from kinesis_trident.spout.planner.streams import RecreatedStreams, Streams
+from kinesis_trident.spout.planner.streams import RecreatedStreams, Streams, refuse_scattered_keys
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, has_ended, prefer_fenced_error
 from kinesis_trident.spout.shard_rules import describe_streams
 from kinesis_trident.tracker.runs import full
@@ -115,6 +115,8 @@ class SourceRun:
         check_places(options, kinesis)
         described = around.steady()
         infos = describe_streams(kinesis, options.streams)
+        if options.retry_order == "key":
+            refuse_scattered_keys(infos)
         self._created = {name: info.created for name, info in infos.items()}
         self._store = self._open_store(self._created)
         self.layout = layout = self._store.layout

@@ -218,7 +218,7 @@ class PlanningSteps:
     def turns(self, plan: Plan) -> list[ShardTurn]:
         """Return the work of a plan in each shard of a stream that is still there, with what looks have left, once."""
         self.end_prefetch()
-        state, now, closed = self._state, self._around.steady(), self._state.shards.closed
+        state, now, shards = self._state, self._around.steady(), self._state.shards
         cursors = self._cursors(plan) if self.has_made(plan) else {}
         return [
             ShardTurn(
@@ -226,13 +226,14 @@ class PlanningSteps:
                 index=index,
                 start=plan.positions[shard],
                 read=plan.reads(shard),
-                due=tuple(plan.due(shard)),
+                due=shards.due_of(plan, shard),
                 limit=plan.most_new(shard),
-                closed=shard in closed,
+                closed=shard in shards.closed,
                 used=state.sights.of(shard).budget.report_usage(now),
                 cursor=cursors.get(shard),
-                known_until=state.lister.find_known_until(shard, state.shards, state.sights),
+                known_until=state.lister.find_known_until(shard, shards, state.sights),
                 is_held=state.sights.of(shard).is_held(self._around.now()),
+                ahead=shards.ahead_of(plan, shard),
             )
             for index, shard in enumerate(plan.shards)
             if not state.streams.is_recreated(shard)

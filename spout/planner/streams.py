@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.data_loss import DataLossLog, describe_recreated, recreated_error
-from kinesis_trident.spout.errors import StreamChangedError
+from kinesis_trident.spout.errors import OptionsError, StreamChangedError
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     Kinesis,
@@ -26,6 +26,21 @@ from kinesis_trident.spout.shard_rules import bound_time, check_still_there, des
 from kinesis_trident.tracker.records import RecordPosition
 
 _SPARKS = "Spark's checkpoint"
+
+
+def refuse_scattered_keys(infos: Mapping[str, StreamInfo]) -> None:
+    """Check that the records of a key lie in one shard, for `retryOrder=key`.
+
+    Raises:
+        OptionsError: a stream distributes its records by itself.
+    """
+    for name, info in infos.items():
+        if info.is_auto:
+            msg = (
+                f"stream {name!r} distributes its records by itself (RecordDistributionStrategy AUTO), so the records "
+                "of a key lie in all its shards, and retryOrder=key can keep no order. Set retryOrder=none"
+            )
+            raise OptionsError(msg)
 
 
 class Streams:

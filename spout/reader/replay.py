@@ -13,6 +13,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import PinnedRecordsGoneError, TurnChangedError
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import parse_position
+from kinesis_trident.spout.reader.key_marks import mark_waiting
 from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows
 from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
@@ -52,6 +53,9 @@ class TurnReplay:
             last = RecordPosition.parse(pin.last)
             segments.append(Segment(fetcher.fetch_until(parse_position(pin.start), last).batches, attempt=1))
         rows = self._source.rows(turn, segments)
+        mark_waiting(
+            rows, turn, _found(turn, pin.served, retried, found.records.counts.tolist()), pin.missing
+        )
         if rows.digest() == pin.digest:
             return rows
         rows.leave_out(pin.unreadable)
@@ -95,6 +99,16 @@ class TurnReplay:
         left = pin_of_remaining(pin, rows, part.epoch, runs, retried, judged=judged)
         self._store.batches.replace_pin(turn.shard, left, part.epoch)
         return rows
+
+
+def _found(
+    turn: ShardTurn, served: Sequence[int], retried: Sequence[int], counts: Sequence[int]
+) -> list[int]:
+    """Return how many records of each run that was due a replay has found."""
+    found = [*served, *([-1] * (len(turn.due) - len(served)))]
+    for index, count in zip(retried, counts, strict=True):
+        found[index] = count
+    return found
 
 
 def holds_all_of(pin: Pin, other: Pin) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -40,9 +42,10 @@ from kinesis_trident.spout.kinesis.record_batches import (
     without_row,
 )
 from kinesis_trident.tracker.failure import Failure, Kind
-from kinesis_trident.tracker.ids import number_segments, roots, tuple_ids, xor_of
+from kinesis_trident.tracker.ids import hashes_of, number_segments, roots, tuple_ids, xor_of
 from kinesis_trident.tracker.position_keys import KeyRanges, Keys, concatenate
 from kinesis_trident.tracker.records import NotDone, RecordPosition, Run
+from kinesis_trident.tracker.runs import is_free
 
 _SUB = RECORD_SCHEMA.get_field_index("subSequenceNumber")
 
@@ -227,6 +230,30 @@ class TurnRows:
             left = max(0, left - len(firsts))
             self._numbered[index] = one.without_rows(aged)._replace(aged=aged)
 
+    def mark(self, again: Iterable[tuple[int, Collection[str]]], ahead: Collection[str]) -> None:
+        """Give those records the attempt 0 whose keys are held.
+
+        Args:
+            again: the number of records of each run that comes again, and the hashes of the keys that are held for it.
+            ahead: those that are held for the new records.
+        """
+        spans = [(count, held) for count, held in again if count]
+        rest = self.count - sum(count for count, _ in spans)
+        at = [0, *accumulate(count for count, _ in spans), self.count]
+        limits = [held for _, held in spans] + ([ahead] if rest else [])
+        start = 0
+        for number, one in enumerate(self._numbered):
+            attempts, stop = one.attempts.copy(), start + one.batch.num_rows
+            for index in range(bisect_right(at, start) - 1, len(limits)):
+                low, high = max(at[index], start), min(at[index + 1], stop)
+                if low >= stop:
+                    break
+                if limits[index]:
+                    keys = one.batch.column("partitionKey").slice(low - start, high - low)
+                    attempts[low - start : high - start][_find_held(keys, limits[index])] = 0
+            self._numbered[number] = one._replace(attempts=attempts)
+            start = stop
+
     def xor(self) -> int:
         """Return the XOR of the tuple ids of all rows, which the acks of the whole turn must equal."""
         value = 0
@@ -262,6 +289,16 @@ class TurnRows:
         each = numbers(np.arange(batch.num_rows + 1, dtype=np.int32))
         lists = pa.ListArray.from_arrays(each, anchors, type=_ANCHORS)
         return _rows(batch, self.stream, self.shard, numbers(attempts), self._txid, lists)
+
+
+def _find_held(keys: pa.Array, held: Collection[str]) -> np.ndarray:
+    """Return which of the partition keys of some records are among those with these hashes."""
+    encoded = keys.dictionary_encode()
+    # Many share a key; those without one have one in common.
+    hashes = hashes_of([*encoded.dictionary.to_pylist(), None])
+    waits = np.array([not is_free((key,), held) for key in hashes], np.bool_)
+    found: np.ndarray = waits[values_of(encoded.indices.fill_null(len(hashes) - 1))]
+    return found
 
 
 class _Numbered(NamedTuple):

@@ -42,6 +42,7 @@ from kinesis_trident.spout.partition import PROTOCOL, ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import After, parse_position
 from kinesis_trident.spout.reader.fan_out import Subscriber
 from kinesis_trident.spout.reader.fetch import ShardFetcher
+from kinesis_trident.spout.reader.key_marks import mark_waiting
 from kinesis_trident.spout.reader.letter_box import LetterBox
 from kinesis_trident.spout.reader.missing import Recreation
 from kinesis_trident.spout.reader.replay import TurnReplay, holds_all_of
@@ -285,6 +286,7 @@ class TurnReader:
             self._source.keep_cursor(turn, fetcher)
         new = [Segment(fresh.batches, attempt=1)] if fresh is not None and fresh.count else []
         rows = self._source.rows(turn, [taken.again, *new])
+        mark_waiting(rows, turn, taken.served, taken.missing)
         part, options = self._partition, self._options
         if options.max_record_age is not None:
             # What somebody has asked for again has no delivery behind it: it comes, however old it is.

@@ -32,6 +32,7 @@ from kinesis_trident.console.views import checkpoints
 from kinesis_trident.tracker.records import Noted
 
 MINUTE, HOUR = 60_000, 3_600_000
+BEHIND = msgspec.structs.replace(WAITING, attempt=0, due=0, failures=(Noted(NOW, "BEHIND"),))
 BATCH = replace(HEALTHY, batch=SNAPSHOT.batch, planned_at=NOW - 11 * MINUTE)
 
 
@@ -271,6 +272,11 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
             "",
         ),
         (with_inflight(waiting=(WAITING,)), {"retrying": Level.NOTE}, "most often: ValueError: bad amount"),
+        (
+            with_inflight(waiting=(WAITING, BEHIND, BEHIND)),
+            {"retrying": Level.NOTE},
+            "bad amount; 2 records that follow with their keys, and have not failed, come after",
+        ),
         (
             with_inflight(waiting=(msgspec.structs.replace(WAITING, attempt=0, failures=()),)),
             {"retrying": Level.NOTE},

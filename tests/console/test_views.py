@@ -102,6 +102,16 @@ def test_retries_come_in_the_order_in_which_they_are_due() -> None:
     assert rows[1]["reason"] == "ValueError: bad amount"
 
 
+def test_retries_show_the_keys_of_records_where_these_have_an_order() -> None:
+    assert "keys" not in retries(SNAPSHOT, NOW).columns
+    waiting = SNAPSHOT.inflight[CHILD].waiting
+    keyed = (msgspec.structs.replace(waiting[0], keys=("gZQ1dlpEuzk", "hJ0")), *waiting[1:])
+    snapshot = replace(SNAPSHOT, inflight={CHILD: InflightNode(txid=7, waiting=keyed)})
+    view = retries(snapshot, NOW)
+    assert "keys" in view.columns
+    assert sorted(row["keys"] for row in view.rows) == ["", "gZQ1dlpEuzk hJ0"]
+
+
 def test_dead_letters_say_how_many_are_not_listed_and_where_all_are() -> None:
     view = dead_letters(SNAPSHOT, NOW)
     assert [row["message_id"] for row in view.rows] == [f"orders/{CHILD}:2", f"orders/{CHILD}:1"]

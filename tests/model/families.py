@@ -228,7 +228,7 @@ def _paused(world: World) -> dict[str, str]:
 
 def _in_order(world: World) -> dict[str, str]:
     return {
-        "retryOrder": "shard",
+        "retryOrder": world.rng.choice(["shard", "key"]),
         "retryBackoff": world.rng.choice(["1ms..1ms x1", "1s..20s x2"]),
         "maxRetryingRecords": world.rng.choice(["1", "1000"]),
         "retryBytesPerShard": world.rng.choice(["1", "4MiB"]),
@@ -414,7 +414,7 @@ FAMILIES: dict[str, Family] = {
         pauses=True,
     ),
     "in-order": Family(
-        "retryOrder=shard: nothing new of a shard is read while something of it waits",
+        "retryOrder: nothing new of a shard is read while something of it waits whose key is not known",
         _in_order,
         ledger=once_in_order,
     ),

@@ -2,7 +2,8 @@
 
 A failed record holds its key: what follows of the key waits with it and does not count as failed, also in the shards
 that come of its shard. A step is a batch from its plan to its settling, a record that falls due, somebody who asks that
-one be given up, or a listing of the shards that no longer has one. No code does this yet.
+one be given up, or a listing of the shards that no longer has one. In the code it is
+`spout/planner/shards/retry_order.py`, the marks of `spout/reader/key_marks.py` and `bolt/steps/key_order.py`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.errors import BackoffError, TrackerError
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.failure import BEHIND, Failure
+from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy, State
 
 
 @pytest.mark.parametrize(
@@ -75,3 +76,17 @@ def test_jitter_uses_all_of_the_delay() -> None:
     policy, rng = RetryPolicy(3, Backoff(60_000, 60_000, 1)), random.Random(3)
     dues = {policy.due(1, 0, rng) for _ in range(2_000)}
     assert dues >= set(range(1_000, 61_000, 1_000))
+
+
+def test_what_waits_for_another_record_uses_up_no_delivery_and_is_due_at_once() -> None:
+    fates = Fates(RetryPolicy(limit=1), 7_000, random.Random(1))
+    first = fates.decide(BEHIND, 1, ())
+    assert (first.state, first.attempt, first.due) == (State.WAITING, 0, 0)
+    again = Fates(RetryPolicy(limit=1), 8_000, random.Random(1)).decide(BEHIND, 1, first.failures)
+    assert [one.time for one in again.failures] == [8_000]
+    failed = fates.decide(Failure.said("no"), 1, again.failures)
+    assert (failed.attempt, [one.text for one in failed.failures]) == (1, ["no"])
+    behind = fates.decide(BEHIND, 2, failed.failures)
+    assert (behind.attempt, behind.due, [one.text for one in behind.failures]) == (1, 0, ["no", "BEHIND"])
+    dead = fates.decide(Failure.said("no"), 2, behind.failures)
+    assert (dead.state, dead.attempt, [one.text for one in dead.failures]) == (State.DEAD, 2, ["no", "no"])

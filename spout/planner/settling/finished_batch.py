@@ -19,7 +19,7 @@ from kinesis_trident.spout.data_loss import (
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.kinesis.record_batches import digest_of
 from kinesis_trident.spout.planner.streams import Streams
-from kinesis_trident.tracker.failure import is_held
+from kinesis_trident.tracker.failure import is_behind, is_held
 from kinesis_trident.tracker.runs import Runs
 
 
@@ -309,12 +309,12 @@ class CommittedBatch:
 
     @cached_property
     def failures(self) -> Mapping[str, Mapping[str, int]]:
-        """Return how many records failed for each reason, by shard; those that bolts hold have not failed."""
+        """Return how many records failed for each reason, by shard; those that bolts hold, or that wait, have not."""
         found = {}
         for shard, pieces in self.not_done.items():
             counts: Counter[str] = Counter()
             for piece in pieces:
-                if not is_held(piece.text):
+                if not (is_held(piece.text) or is_behind(piece.text)):
                     counts[piece.reason] += piece.count
             found[shard] = counts
         return found

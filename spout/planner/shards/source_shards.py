@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, Plan
 from kinesis_trident.checkpoint.model.pauses import Pause, find_paused
 from kinesis_trident.checkpoint.model.standing import PLAIN, RETRIES_FIRST, Standing, find_standing
 from kinesis_trident.spout.options.modes import RetryOrder, ShardOrdering
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage, find_childless, find_readable, left_out
-from kinesis_trident.spout.planner.shards.retry_order import Chains, find_behind
+from kinesis_trident.spout.planner.shards.retry_order import Chains
 from kinesis_trident.spout.positions import Position, parse_position
 from kinesis_trident.spout.shard_rules import find_known
 from kinesis_trident.tracker.records import Run
@@ -134,7 +136,7 @@ class Shards:
         }
         if self.retry_order == "none":
             return found
-        first = readable & ((self.chains.behind or frozenset()) | self.failed)
+        first = readable & self.chains.stand
         return found | {shard: found.get(shard, PLAIN).also(RETRIES_FIRST) for shard in first}
 
     def standing(self, shard: str) -> Standing:
@@ -152,22 +154,28 @@ class Shards:
         return [run for state in self.coming.values() for run in state.waiting]
 
     @cached_property
-    def failed(self) -> frozenset[str]:
-        """Return the shards in which something has failed and waits; what bolts hold has not."""
-        waits = ((shard, state.waiting) for shard, state in self.states.items())
-        return frozenset(shard for shard, runs in waits if not all(run.is_held for run in runs))
-
-    @cached_property
     def chains(self) -> Chains:
         """Return what waits for what."""
-        return Chains() if self.retry_order == "none" else Chains(find_behind(self.lineage, self.failed))
+        waits = {shard: state.waiting for shard, state in self.states.items() if state.waiting}
+        return Chains() if self.retry_order == "none" else Chains(self.retry_order, self.lineage, waits)
+
+    def due_of(self, plan: Plan, shard: str) -> tuple[tuple[Run, bool], ...]:
+        """Return the runs of a shard that a plan takes up, as `Plan.due`: with their keys, if these are in order."""
+        due = plan.due(shard)
+        if self.retry_order != "key" or shard not in plan.retries:
+            return tuple(due)
+        keys = {run.last: tuple(self.chains.keys_of(run)) for run in self.of(plan, shard).waiting}
+        return tuple((replace(run, keys=keys.get(run.last, ())), is_dead) for run, is_dead in due)
+
+    def ahead_of(self, plan: Plan, shard: str) -> frozenset[str]:
+        """Return the hashes of the keys, with `retryOrder=key`, whose new records wait in the batch of a plan."""
+        taken = {run.last for run in plan.retries.get(shard, ())}
+        return self.chains.hold(shard, taken) if self.retry_order == "key" else frozenset()
 
     @property
     def waited_for(self) -> frozenset[str]:
         """Return the shards at their ends for whose retries those wait that come of them, and the ones in between."""
-        if self.chains.behind is None:
-            return frozenset()
-        first = (self.failed | self.chains.behind) & self.lineage.keys()
+        first = (self.chains.open.keys() | self.chains.ahead.keys()) & self.lineage.keys()
         return frozenset(shard for shard in first if self.lineage[shard].state == "drained")
 
     @cached_property

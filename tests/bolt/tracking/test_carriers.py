@@ -16,6 +16,7 @@ from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.tracker.failure import Failure
+from kinesis_trident.tracker.ids import hash_of
 
 SHARD = "shardId-000000000000"
 KEY = ReportKey(7, -(2**62), "map", 0, 12, 2**63 - 1, stage=3, partition=1)
@@ -52,6 +53,17 @@ def test_reports_come_as_they_were_sent_and_repeats_add_nothing(
     for _ in range(2):
         carrier.sender.add({KEY: failed(3), other: NONE})
     assert carrier.reports == {KEY: failed(3), other: NONE}
+
+
+def test_the_keys_of_records_come_with_them(store: SourceStore, config: ZooKeeperConfig) -> None:
+    carrier = NodeCarrier(store, config)
+    keys = {at: hash_of(str(at)) for at in range(0, 1400, 2)}
+    keyed, other = failed(*keys).with_keys(keys), KEY._replace(operator="other")
+    carrier.sender.add({KEY: keyed, other: failed(3)})
+    assert carrier.reports[KEY].keys == keys
+    assert carrier.reports[KEY] == keyed
+    assert not carrier.reports[other].keys
+    assert [node.keys != () for _, node in store.reports.of_attempt(carrier._attempt)].count(True) > 1
 
 
 def test_a_record_that_failed_in_any_run_of_a_task_has_failed(

@@ -29,6 +29,8 @@ NEW_FIELDS: dict[str, str] = {
     "InflightNode.counted": "an older release drops it, which shows that it has left CheckpointNode.held as it was",
     "SettledNode.begun": "an older release does not find out that checkpoints were lost, and drops the number",
     "SettledNode.stamped": "an older release does not find out that checkpoints are old, and drops the number",
+    "BatchOutcome.keys": "an older release retries the records without them: their order is lost, and none of them",
+    "ReportNode.keys": "all tasks of a batch, and its driver, are of one release",
     "BackupNode.unreadable": "an older release has nothing to do with bytes that nobody can read",
     "BackupNode.used": "an older release does not raise the txid and the epoch when it imports a copy",
     "DeadLettersNode.replays": "an older release has replayed all that somebody asked for",

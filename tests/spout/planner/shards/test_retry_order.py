@@ -1,4 +1,4 @@
-"""What of a shard waits for what, with `retryOrder=shard`: runs, shards that come of one another, and plans."""
+"""What of a shard waits for what, with `retryOrder`: runs, shards that come of one another, and plans."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from hypothesis import given, strategies as st
 from kinesis_trident.checkpoint.model.nodes import InflightNode, Plan, ShardLineage
 from kinesis_trident.checkpoint.model.standing import RETRIES_FIRST
 from kinesis_trident.spout.planner.plan import ShardState, keep_still_due
-from kinesis_trident.spout.planner.shards.retry_order import Chains, find_behind
+from kinesis_trident.spout.planner.shards.retry_order import Chains
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.tracker.failure import Failure, Kind, text_of
+from kinesis_trident.tracker.ids import hash_of
 from kinesis_trident.tracker.records import Noted, Run
+from kinesis_trident.tracker.runs import ALL, MOST_KEYS
 
 NOW = 1_000
-ORDERED = Chains(frozenset({"child"}))
+ABOVE = {"parent": [Run("1", "1", due=NOW + 1)]}
+CHILD = {"child": ShardLineage(parents=("parent",)), "parent": ShardLineage(state="drained")}
+ORDERED = Chains("shard", CHILD, ABOVE)
 HELD = (Noted(0, text_of(Failure(Kind.HELD, where=("join",)))),)
 
 
@@ -88,11 +92,83 @@ def test_a_shard_stands_while_something_of_it_waits_or_of_what_it_comes_of() -> 
     assert held.standing("other").reads
 
 
+@st.composite
+def keyed(draw: st.DrawFn) -> list[Run]:
+    """Runs of up to two keys, of which some are not known, due or not."""
+    kinds = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from([("a",), ("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ()]),
+                st.booleans(),
+                st.integers(0, 3),
+            ),
+            max_size=8,
+        )
+    )
+    return [
+        Run(str(n), str(n), attempt=attempt, due=NOW - is_due, keys=keys)
+        for n, (keys, is_due, attempt) in enumerate(kinds, start=1)
+    ]
+
+
+@given(keyed(), st.sets(st.sampled_from("abc")))
+def test_of_each_key_a_plan_takes_up_what_nothing_before_it_holds(runs: list[Run], above: set[str]) -> None:
+    waits = {
+        "child": runs,
+        "parent": [Run("0", "0", due=NOW + 1, keys=tuple(sorted(above)))] if above else [],
+    }
+    chains = Chains("key", CHILD, waits)
+    taken = chains.select("child", runs, is_due)
+    held, expected, heads, before = set(above), [], [], set(above)
+    everything = set("abc")
+    for run in runs:
+        keys = set(run.keys) or everything
+        if not keys & before and not (not run.keys and before):
+            heads.append(run)
+        before |= keys
+        is_free = not keys & held and not (not run.keys and held)
+        if is_free and is_due(run):
+            expected.append(run)
+        if not is_free or not is_due(run) or run.attempt >= 2:
+            held |= keys
+    assert list(taken) == expected
+    assert list(chains.find_heads("child", runs)) == heads
+    left = [run for run in runs if run not in taken]
+    hold = chains.hold("child", {run.last for run in taken})
+    assert hold >= above
+    if all(run.keys for run in left):
+        assert hold == above.union(*(run.keys for run in left))
+        assert ("child" in chains.stand) is not all(run.keys for run in runs)
+    else:
+        assert ALL in hold
+        assert "child" in chains.stand
+
+
+def test_a_record_that_cannot_be_decoded_holds_nobody() -> None:
+    unreadable = (Noted(0, text_of(Failure(Kind.UNREADABLE, "no JSON"))),)
+    runs = [Run("1", "1", due=NOW + 1, failures=unreadable), Run("2", "2", keys=("a",))]
+    chains = Chains("key", CHILD, {"child": runs})
+    assert chains.select("child", runs, is_due) == (runs[1],)
+    assert not chains.stand
+    assert chains.hold("child", {"2"}) == frozenset()
+
+
+def test_more_keys_than_are_named_hold_the_shard() -> None:
+    def chains_of(count: int) -> Chains:
+        runs = [Run(str(n), str(n), keys=(hash_of(str(n)),)) for n in range(count)]
+        return Chains("key", CHILD, {"child": runs})
+
+    assert chains_of(MOST_KEYS).stand == frozenset()
+    assert chains_of(MOST_KEYS + 1).stand == {"child"}
+
+
 def test_shards_come_of_each_other_through_those_in_between() -> None:
-    lineage = shards().lineage
-    assert find_behind(lineage, {"a"}) == {"child", "grandchild"}
-    assert find_behind(lineage, {"child", "other"}) == {"grandchild"}
-    assert find_behind(lineage, ()) == set()
+    def behind(*failed: str) -> set[str]:
+        return set(shards(*failed).chains.ahead)
+
+    assert behind("a") == {"child", "grandchild"}
+    assert behind("child", "other") == {"grandchild"}
+    assert behind() == set()
 
 
 def test_a_run_that_waits_for_another_wakes_nobody() -> None:
@@ -107,6 +183,7 @@ def test_of_a_plan_that_nobody_has_stored_what_follows_a_run_that_is_not_in_it_i
     states = shards(other=[first, second, third]).states
     plan = Plan(txid=2, plan="p", streams={"s": 1}, positions={}, retries={"other": (second, third)})
     assert keep_still_due(plan, states).retries == {"other": (second, third)}
-    assert keep_still_due(plan, states, ORDERED).retries == {}
+    ordered = shards(other=[first, second, third]).chains
+    assert keep_still_due(plan, states, ordered).retries == {}
     whole = Plan(txid=2, plan="p", streams={"s": 1}, positions={}, retries={"other": (first, second)})
-    assert keep_still_due(whole, states, ORDERED).retries == {"other": (first, second)}
+    assert keep_still_due(whole, states, ordered).retries == {"other": (first, second)}
