@@ -28,7 +28,7 @@ class Batches:
         self.batches = [list(batch) for batch in batches]
 
 
-def batches_of(tuples: Iterable[Any]) -> list[list[Any]]:
+def batches_of(tuples: Iterable[Any] | Batches) -> list[list[Any]]:
     """Return the tuples of each micro-batch: of one, if they are not `Batches`."""
     return tuples.batches if isinstance(tuples, Batches) else [list(tuples)]
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.watchdog import Watch
-from kinesis_trident.bolt.testing.given_tuples import FailedTuple, batches_of, record_of
+from kinesis_trident.bolt.testing.given_tuples import Batches, FailedTuple, batches_of, record_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -117,7 +117,7 @@ class LocalStream:
         self._given: list[_Given] = []
         self._life = life
 
-    def feed(self, tuples: Iterable[Any]) -> None:
+    def feed(self, tuples: Iterable[Any] | Batches) -> None:
         """Give tuples, to be delivered in the next batches.
 
         Raises:

@@ -30,7 +30,7 @@ from kinesis_trident.bolt.storm.topology import TopologyBuilder
 # Registers what frames of this process do.
 from kinesis_trident.bolt.testing import local_columns  # noqa: F401
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
-from kinesis_trident.bolt.testing.given_tuples import FailedTuple, TopologyResult
+from kinesis_trident.bolt.testing.given_tuples import Batches, FailedTuple, TopologyResult
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.testing.local_stream import LocalStream, life_of
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -40,7 +40,7 @@ from kinesis_trident.spout.testing.clock import FakeTime
 
 def run_bolts(
     builder: TopologyBuilder,
-    tuples: Mapping[str, Iterable[Any]],
+    tuples: Mapping[str, Iterable[Any] | Batches],
     *,
     attempts: int | None,
     parallelism: int,

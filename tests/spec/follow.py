@@ -29,6 +29,7 @@ NOT_FOLLOWED = {
     "joined": "streams are put together: the specification has one home",
     "requests": "as explicit",
     "operators": "as requests",
+    "aged": "what is too old has no row: the specification writes all that a turn has, but what cannot be decoded",
     "paused-unordered": "children are read beside their parents: the specification reads these first",
 }
 """Families with what is not specified."""
