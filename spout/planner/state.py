@@ -143,8 +143,8 @@ class SourceState:
             timeout=self._rules.timeout or 0,
         )
         unread = frozenset(shard for shard in loaded.states if self.streams.info_of(shard) is None)
-        order = self.shards.retry_order
-        self._take(replace(loaded, parked=unread, retry_order=order), self.settled_at)
+        order, pauses = self.shards.retry_order, self.shards.pauses
+        self._take(replace(loaded, parked=unread, retry_order=order, pauses=pauses), self.settled_at)
         self.take_pauses(self.settled_at)
 
     def copy(self) -> BackupNode:
