@@ -85,7 +85,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "recipes.md": [(8, "e2e/test_recipes.py")],
     "reliability.md": [(2, check_commands)],
     "resharding.md": [(4, GUIDES)],
-    "retries.md": [(1, check_json), (3, EXPLAINING)],
+    "retries.md": [(1, check_python), (1, check_json), (3, EXPLAINING)],
     "runbook.md": [(1, check_commands), (REST, "runbook/test_runbook_page.py")],
     "schema-registry.md": [(1, "e2e/test_schema_registry.py")],
     "security.md": [(3, GUIDES)],
