@@ -39,13 +39,15 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardLineage,
     SlowCall,
 )
+from kinesis_trident.checkpoint.model.pauses import Pause
 from kinesis_trident.checkpoint.model.run_status import FailedStartsNode, FailingNode, RunCounts, RunEnd, Seen
+from kinesis_trident.checkpoint.model.standing import Share
 from kinesis_trident.checkpoint.zookeeper.client import NOWHERE, ZooKeeperConfig
 from kinesis_trident.console.figures import FIGURES, HomeFacts
 from kinesis_trident.console.finding import NO_LIMITS, Limits, worst
 from kinesis_trident.console.metrics.application import read_snapshot
 from kinesis_trident.console.metrics.queries import read_report
-from kinesis_trident.console.metrics.table import BY_NAME, SHARD, Readings
+from kinesis_trident.console.metrics.table import APART, BY_NAME, SHARD, Readings
 from kinesis_trident.console.render import json_line, to_json, to_table
 from kinesis_trident.console.rules import RULES
 from kinesis_trident.console.snapshot import Snapshot
@@ -103,6 +105,16 @@ def draw_seen(r: random.Random) -> Seen:
     why = r.choice(["throttled", "unavailable", "unreadable", "unusableKey"]) if refused else ""
     standing = r.choice(["", "", "", "waits-for-parents", "ahead", "drain", "of another release"])
     return Seen(sometimes(r, lambda: ago(r)), sometimes(r, lambda: ago(r), 0.3), refused, why, standing)
+
+
+def draw_pauses(r: random.Random) -> tuple[Pause, ...]:
+    shards = r.choice([(), (), (), ("",), (CHILD,), (CHILD, NEW)])
+    return tuple(
+        Pause(
+            shard, ago(r), "a {bad} deploy", "ops", sometimes(r, lambda: 2 * NOW - ago(r)), r.random() < 0.5
+        )
+        for shard in shards
+    )
 
 
 def draw_letters(r: random.Random) -> DeadLettersNode:
@@ -215,6 +227,7 @@ def draw_snapshot(r: random.Random) -> Snapshot:
         checkpoints=checkpoints,
         inflight=inflight,
         dead_letters=letters,
+        pauses=draw_pauses(r),
         active=r.choice([(), ("orders",), ("orders",), ("orders",)]),
         status=sometimes(r, lambda: status, 0.9),
         failing=sometimes(r, lambda: failing, 0.2),
@@ -312,9 +325,11 @@ def test_the_metrics_of_a_progress_are_its_figures(seed: int) -> None:
     readings = Readings()
     read_report(readings, report, 0)
     metrics = values_of(readings.families())
-    for key, name in SHARD.items():
-        values = metrics.get(BY_NAME[name].name, {})
+    for key in SHARD:
         for shard, one in facts.items():
+            # The lag of what people have paused is told by itself.
+            names = SHARD | APART if one.standing.share is Share.APART else SHARD
+            values = metrics.get(BY_NAME[names[key]].name, {})
             value = getattr(one.figures, key)
             shown = next((value for labels, value in values.items() if labels[-1] == shard), None)
             wanted = value / 1000 if value is not None and key.endswith("_ms") else value

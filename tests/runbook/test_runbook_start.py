@@ -46,7 +46,7 @@ from kinesis_trident.console.moving.foreign import System
 from kinesis_trident.console.moving.storm import StormPaths, read_storm
 from kinesis_trident.spout.errors import AckError, CheckpointMismatchError, OffsetError, StreamChangedError
 from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
-from kinesis_trident.tracker.errors import BackoffError, OrderError, UnknownRunError
+from kinesis_trident.tracker.errors import BackoffError, DelayError, OrderError, UnknownRunError
 from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import unpack
 from kinesis_trident.tracker.records import Run
@@ -323,6 +323,29 @@ def test_an_ack_of_what_is_no_message_id(
             acks.ack(["4711", *ids])
         night.tries("column `messageId`")
         assert acks.ack(ids) == 3
+
+
+@entry("DelayError")
+def test_a_delay_without_a_unit(
+    night: Night, lives: Lives, kinesis: MemoryKinesis, app: str, zookeeper: EmbeddedZooKeeper
+) -> None:
+    query = lives.begin(kinesis, ackMode="explicit")
+    first, second, third = (row[1] for row in query.batch())
+    with Acks(app, {"zookeeper.hosts": zookeeper.hosts}) as acks:
+        with night.raises(DelayError):
+            acks.fail([first], "busy", after="10")
+        night.tries("a duration with its unit, such as `10m`")
+        acks.fail([first], "busy", after="10m")
+        night.tries("Leave `after` out beside `retry=False`")
+        acks.fail([second], "no such customer", retry=False)
+        acks.ack([third])
+    query.plan()
+    shard = query.run.layout.name_of(query.run.layout.key_of(A))
+    node = query.store.shards.inflight()[shard]
+    assert [run.failures[-1].text for run in (*node.waiting, *node.dead)] == [
+        "AFTER 600s: busy",
+        "PERMANENT: no such customer",
+    ]
 
 
 @entry("MigrationError")
