@@ -14,4 +14,4 @@ def test_schedules_write_what_they_wrote(family: str) -> None:
     with shadowed() as shadow:
         told = [play(family, seed) for seed in range(1, 1 + examples(40))]
     assert not any(one.world.violations for one in told)
-    assert shadow.listed > 3
+    assert shadow.listed > 0
