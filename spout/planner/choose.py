@@ -238,9 +238,10 @@ class Moment(msgspec.Struct):
         return self.look(due, "due")
 
     def awaits_children(self) -> bool:
-        """Return whether a shard has ended so short a while ago that a listing may lack what came of it."""
+        """Return whether a shard that a drain has ended did so a short while ago: a listing may lack its children."""
         since, seen = max(0, self.steady_ms - LISTED_WITHIN_MS), self.sights.by_shard
-        return any(shard in seen and seen[shard].looked > since for shard in self.shards.childless)
+        drains = self.sights.until is not None
+        return drains and any(shard in seen and seen[shard].looked > since for shard in self.shards.childless)
 
     def is_drained(self) -> bool:
         """Return whether a draining source has read everything and nothing is in flight."""

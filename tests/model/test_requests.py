@@ -104,4 +104,4 @@ def test_a_request_that_is_made_never_or_twice_is_seen(
 
 def test_a_request_that_is_not_withdrawn_as_said_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExternalStore, "withdraw", lambda *_: True)
-    assert any(play(Random(f"operators {seed}"), ("4.2",), Operated).violations for seed in range(1, 40))
+    assert any(play(Random(f"operators {seed}"), ("4.2",), Operated).violations for seed in range(1, 200))
