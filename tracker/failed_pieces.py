@@ -81,7 +81,7 @@ class FailedPieces:
                 if known is None or known >= begin or (lowest is not None and known < lowest):
                     # Seen after a row of another run: so it is the first of this one.
                     before = None if found else end_text
-            fate = decide(piece.text, attempt, run.failures)
+            fate = decide(piece.text, attempt, run.failures, run.due)
             keys = keys_of_piece(piece)
             found.append((fate.state, Run(piece.first, piece.last, piece.count, before, *fate[1:], keys)))
             end, end_text = stand, piece.last

@@ -226,14 +226,18 @@ class Fates:
         """Return the fate of records whose delivery number `attempt` has failed."""
         return decide(failure, attempt, before, self._policy, self._now_ms, self._draw)
 
-    def decide_text(self, text: str, attempt: int, before: tuple[Noted, ...]) -> Fate:
-        """Return the fate of records that failed for a stored text: those that fail together share theirs."""
+    def decide_text(self, text: str, attempt: int, before: tuple[Noted, ...], due: int = 0) -> Fate:
+        """Return the fate of records that failed for a stored text: those that fail together share theirs.
+
+        `due`: when they were due. What only waits for another record stays so: that tells what was asked for again.
+        """
         # Their failures are mostly the same object. It is kept, so that no other one gets its id.
         key = attempt, id(before), text
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = before, self.decide(parse(text), attempt, before)
-        return known[1]
+        fate = known[1]
+        return fate._replace(due=due) if due and is_behind(text) else fate
 
 
 class RetryHandler(Protocol):

@@ -130,13 +130,12 @@ class _Settling:
                     continue
                 piece, first = failed.pieces[start], mine.first
                 if known == start + 1 and (piece.first, piece.last, piece.count) == (first, mine.last, count):
-                    state, attempt, due, failures = decide(piece.text, mine.attempt + 1, mine.failures)
-                    keys = keys_of_piece(piece)
-                    again = Run(first, mine.last, count, mine.prev, attempt, due, failures, keys)
-                    if state is State.DEAD:
+                    fate = decide(piece.text, mine.attempt + 1, mine.failures, mine.due)
+                    again = Run(first, mine.last, count, mine.prev, *fate[1:], keys_of_piece(piece))
+                    if fate.state is State.DEAD:
                         self._exhausted.append(again)
-                    edits.append((at, at + 1, (again,) if state is State.WAITING else ()))
-                    if state is State.ACKED:
+                    edits.append((at, at + 1, (again,) if fate.state is State.WAITING else ()))
+                    if fate.state is State.ACKED:
                         done.append(mine.last)
                     continue
             self._serve(at, mine, count, start, known)

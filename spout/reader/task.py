@@ -289,8 +289,9 @@ class TurnReader:
         mark_waiting(rows, turn, taken.served, taken.missing)
         part, options = self._partition, self._options
         if options.max_record_age is not None:
-            # What somebody has asked for again has no delivery behind it: it comes, however old it is.
-            asked = [run for run, _ in turn.due if not run.attempt]
+            # What somebody has asked for again has no delivery behind it: it comes, however old it is. What has none
+            # because it waits for another record of its key was never due.
+            asked = [run for run, _ in turn.due if not run.attempt and run.due]
             now = fetcher.answered or self._wall()
             rows.leave_out_aged(now - round(options.max_record_age * 1000), asked)
         unnamed = fresh is not None and fresh.count and not isinstance(parse_position(turn.start), After)

@@ -25,6 +25,7 @@ from kinesis_trident.bolt.tracking.judged_facts import JudgedFacts
 from kinesis_trident.bolt.tracking.operators import StepOperator, Tag
 from kinesis_trident.bolt.tracking.reports import Reports
 from kinesis_trident.bolt.tracking.verdict import Verdict
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.model.standing import RETRIES_FIRST
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
@@ -35,6 +36,7 @@ from kinesis_trident.spout.reader.key_marks import mark_waiting
 from kinesis_trident.spout.reader.rows import TurnRows
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
+from kinesis_trident.tracker.errors import RetryLater
 from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import Run
 
@@ -80,6 +82,7 @@ class World:
             "maxRetryingRecords": rng.choice(["3", "1000"]),
         } | options
         self.kills = rng.choice([0.0, 0.1])
+        self.error: Exception = ValueError("not yet")
         self.left: dict[int, int] = {}
         self.fails: dict[int, int] = {}
         self.keys: dict[int, str] = {}
@@ -102,8 +105,7 @@ class World:
         self.delivered.append((record.txid, number, record.attempt))
         if self.left[number]:
             self.left[number] -= 1
-            msg = "not yet"
-            raise ValueError(msg)
+            raise self.error
         return record.partitionKey, number
 
     def step(self) -> bool:
@@ -150,7 +152,9 @@ class World:
     def task(
         self, query: SteppedQuery, part: TurnsPartition, heard: Heard, txid: int, published: Verdict | None
     ) -> Iterator[int]:
-        reader = TurnReader(part, self.kinesis, query.store, look_first=part.replay)
+        reader = TurnReader(
+            part, self.kinesis, query.store, look_first=part.replay, wall=self.time.milliseconds
+        )
         operator = StepOperator(
             Tag("map", txid, heard),
             (RowStep(self.judge if published is None else self.give, SCHEMA),),
@@ -304,3 +308,33 @@ def test_a_shard_stands_while_a_key_is_not_known_and_not_for_one_that_is() -> No
     world.left[0] = 0
     world.finish()
     assert world.done == [0, 1, 2, 3]
+
+
+def test_what_waits_for_another_record_is_too_old_like_any_but_for_what_somebody_asks_for() -> None:
+    calm = {"retryBytesPerShard": "4MiB", "maxRetryingRecords": "1000", "maxFetchRecordsPerShard": "100"}
+    world = World(0, maxRecordAge="60s", retryLimit="99", **calm)
+    world.kills = 0.0
+    world.error = RetryLater(after="80s", reason="busy")
+    asked = tuple(str(world.kinesis.put(FIRST, b"%d" % number)) for number in range(3))
+    world.left |= {0: 2, 1: 0, 2: 0}
+
+    def go_on() -> list[int]:
+        before = len(world.delivered)
+        while world.step() or world.query.plan() is not None:
+            pass
+        return [number for _, number, _ in world.delivered[before:]]
+
+    assert go_on() == [0, 1, 2]
+    world.time.sleep(90)
+    assert go_on() == []
+    (node,) = world.query.store.shards.dead_letters().values()
+    assert [(letter.reason, letter.count, letter.attempts) for letter in node.last] == [
+        ("AGED", 1, 2),
+        ("AGED", 2, 1),
+    ]
+    world.query.store.external.add(FIRST, ExternalNode(op="replay", records=asked))
+    world.query.run._state.take_in_requests(world.time.milliseconds())
+    assert go_on() == [0, 1, 2]
+    world.time.sleep(90)
+    assert go_on() == [1, 2]
+    assert world.done == [1, 2]
