@@ -53,10 +53,10 @@ class KeyOrder:
             taken: the rows that were given to the functions.
             parts: what these made of them.
         """
-        begin = 0
+        begin, bad = 0, set[str]()
         for part in parts:
             end = len(taken) if part.end is None else part.end
-            behind = self._find_followers(batch, roots, taken[begin:end], part.failed, begin)
+            behind = self._find_followers(batch, roots, taken[begin:end], part.failed, begin, bad)
             begin = end
             if not behind:
                 yield part
@@ -73,14 +73,16 @@ class KeyOrder:
         rows: np.ndarray,
         failed: Mapping[int, Failure],
         begin: int,
+        bad: set[str],
     ) -> list[int]:
-        """Return which of some rows, numbered from `begin` on, follow a failed one of their key; note what failed."""
-        if not failed:
-            return []
-        first = min(failed)
-        left, bad = rows[first - begin :], rows[np.fromiter(failed, np.int64, len(failed)) - begin]
-        of_bad = {key for _, key in self._keys_of(batch, roots, bad)}
-        at = np.flatnonzero(np.isin(left, self._find_rows(batch, of_bad)))
+        """Return which of some rows, numbered from `begin` on, follow a failed one of their key; note what failed.
+
+        `bad`: the keys that have failed in the batch, which has further parts.
+        """
+        first = begin if bad else min(failed, default=begin)
+        left, here = rows[first - begin :], rows[np.fromiter(failed, np.int64, len(failed)) - begin]
+        bad.update(key for _, key in self._keys_of(batch, roots, here))
+        at = np.flatnonzero(np.isin(left, self._find_rows(batch, bad)))
         found = list[int]()
         for number, key in zip((at + first).tolist(), self._keys_of(batch, roots, left[at]), strict=True):
             if key in self._failed:

@@ -86,12 +86,6 @@ def batch_of(some: list[Record], is_late: bool) -> pa.RecordBatch:
     )
 
 
-@pytest.fixture(params=[1, 30, functions.FLUSH_BYTES])
-def flushed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(functions, "FLUSH_BYTES", request.param)
-    return int(request.param)
-
-
 def judge(turns: list[TurnRows], steps: tuple[Step, ...], cut: int) -> tuple[list[int], dict[int, Failed]]:
     """Return the numbers that come out, and what failed of each shard; the rows come in batches of so many."""
     heard = Heard()
@@ -146,20 +140,26 @@ def test_a_turn_is_judged_as_record_by_record(
             assert keys_of_piece(piece) == tuple(sorted(keys))
 
 
-@pytest.mark.usefixtures("flushed")
-def test_large_rows_in_parts_wait_as_well() -> None:
-    some: list[Record] = [
-        ("a", "good"),
-        ("a", "bad"),
-        ("b", "good"),
-        ("a", "good"),
-        ("b", "late"),
-        ("b", "good"),
+def with_text(record: Any) -> tuple[int, str]:
+    return (*number_of(record), "text" * 10)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@given(some=records, flushed=st.sampled_from([1, 90, 1_000]))
+def test_large_rows_in_parts_wait_as_well(steps: int, some: list[Record], flushed: int) -> None:
+    schema = pa.schema([*NUMBERS, ("text", pa.string())])
+    functions_of = (RowStep(with_text, schema), RowStep(lambda row: (row.number, row.text), schema))[:steps]
+    turn = TurnRows("s", SHARDS[0], 0, 7, 1, [Segment([batch_of(some, False)], 1)] if some else [])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(functions, "FLUSH_BYTES", flushed)
+        made, failed = judge([turn], functions_of, 99)
+    expected = [
+        at + 1
+        for at, (key, _) in enumerate(some)
+        if all(fate == "good" for other, fate in some[: at + 1] if other == key)
     ]
-    turn = TurnRows("s", SHARDS[0], 0, 7, 1, [Segment([batch_of(some, True)], 1)])
-    made, failed = judge([turn], STEPS["two"], 6)
-    assert made == [1, 3]
-    assert failed[0].count == 4
+    assert made == expected
+    assert sum(one.count for one in failed.values()) == len(some) - len(expected)
 
 
 def test_records_that_come_again_wait_for_what_was_not_reached_before_them() -> None:
