@@ -246,16 +246,20 @@ class Moment(msgspec.Struct):
     def is_drained(self) -> bool:
         """Return whether a draining source has read everything and nothing is in flight."""
         shards = self.shards
-        if self.sights.until is None or not self.course.is_current or shards.waiting or shards.unacked:
+        comes = shards.next_retry is not None or shards.unacked
+        if self.sights.until is None or not self.course.is_current or comes or self.awaits_children():
             return False
-        return not (
-            self.awaits_children() or any(one.drain for one in self.standings(shards.active).values())
-        )
+        # What now waits for retries waits for such as are paused.
+        read = self.standings(shards.active.keys() - shards.chains.stand)
+        return not any(one.drain for one in read.values())
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Return the shards that a drain does not read because they are paused."""
-        return () if self.sights.until is None else tuple(sorted(self.shards.paused))
+        """Return the shards that a drain leaves as they are because they, or what they wait for, are paused."""
+        shards = self.shards
+        failed = (shard for shard in shards.active.keys() - shards.coming.keys() if shards.states[shard].held)
+        behind = shards.chains.stand & shards.positions.keys() if shards.next_retry is None else ()
+        return () if self.sights.until is None else tuple(sorted({*shards.paused, *failed, *behind}))
 
     def find_seconds(self) -> float:
         """Return the seconds until something may be due: a look at a tip, a retry, a time-out, the end of a pause."""

@@ -294,6 +294,35 @@ def test_a_drain_does_not_wait_for_retries_that_are_paused(world: Paused) -> Non
     assert [one.how for one in world.store.ends.runs()] == ["finished"]
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("order", ["none", "shard", "key"])
+@pytest.mark.parametrize("fails", [False, True], ids=["unread", "failed"])
+def test_a_drain_does_not_wait_for_what_waits_for_retries_that_are_paused(order: str, fails: bool) -> None:
+    world = Paused()
+    given = {"describeShardInterval": "1ms", "retryBackoff": "10m..10m x1"}
+    world.start(**given)
+    (failed,) = world.put(A)
+    first, second = world.stream.split(A)
+    world.batches(failing=[failed], most=2)
+    left = world.put(first)
+    if fails:
+        world.batches(failing=left, most=1)
+    world.query.end()
+    world.start(**given, retryOrder=order)
+    world.pause(A, everything=True)
+    world.query._client.deliver()
+    world.query.run.drain_and_end()
+    waits = order != "none"
+    assert world.goes_on(HOUR) == ([] if waits else left)
+    [*_, end] = world.store.ends.runs()
+    named = ", ".join(f"orders/{shard}" for shard in ([A, first, second] if waits else [A]))
+    assert (end.how, end.why) == ("finished", f"not read, because it is paused: {named}")
+    world.query.end()
+    world.start(**given, retryOrder=order)
+    world.resume(A)
+    assert world.goes_on(HOUR) == [failed, *(left if waits else ())]
+
+
 def test_the_others_do_not_wait_for_a_paused_shard_with_a_bound_of_skew() -> None:
     world = Paused()
     world.start(maxShardSkew="1m")

@@ -149,11 +149,6 @@ class Shards:
         return frozenset(shard for shard in find_childless(self.lineage) if shard in self.active)
 
     @cached_property
-    def waiting(self) -> list[Run]:
-        """Return all runs that wait for a retry which comes."""
-        return [run for state in self.coming.values() for run in state.waiting]
-
-    @cached_property
     def chains(self) -> Chains:
         """Return what waits for what."""
         waits = {shard: state.waiting for shard, state in self.states.items() if state.waiting}

@@ -95,7 +95,7 @@ class BatchPlanner:
         return (
             self.is_draining
             and self._listings.is_current
-            and not (self._state.shards.waiting or self._state.shards.unacked)
+            and not (self._state.shards.next_retry is not None or self._state.shards.unacked)
             and not any(one.drain for one in self.standings().values())
         )
 
