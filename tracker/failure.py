@@ -136,7 +136,12 @@ def failure_of(
     classes = tuple[str, ...]()
     if isinstance(error, RecordFailure):
         retry = retry and error.retry
-        after = error.after if after is None and retry else after
+        if retry and after is None and error.after is not None:
+            try:
+                after = timedelta(seconds=seconds_of(error.after))
+            except DelayError as mistake:
+                # A subclass need not call what it derives from; its mistake fails its record, as any other does.
+                return failure_of(DelayError(f"{type(error).__name__}: {mistake}"), *where)
     elif isinstance(error, BaseException) and after is None:
         classes = tuple([one.__name__ for one in type(error).__mro__[:-1]])
     if isinstance(error, BaseException) or not (text or isinstance(error, str)):

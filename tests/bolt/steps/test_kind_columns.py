@@ -186,6 +186,26 @@ def test_of_rows_that_succeed_the_columns_say_nothing() -> None:
     assert heard_of(batch_of(columns, **{FAILED: pa.string()}), "a", "b", "c", "d", "e") == {}
 
 
+class Throttled(RetryLater):
+    """Says its delay as a number of seconds, and calls nothing that would refuse that."""
+
+    after = 30  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        pass
+
+
+def test_an_error_that_says_no_delay_fails_its_record_and_no_other() -> None:
+    def parse(record: Record) -> tuple[int]:
+        if record.text == "slow":
+            raise Throttled
+        return raises(record.text)
+
+    heard = heard_of(parse, "good", "slow", "odd")
+    assert heard[1].startswith("DelayError: Throttled: after=30 is no delay. Give a duration with its unit")
+    assert heard.keys() == {1, 2}
+
+
 def fails_otherwise(record: Record) -> tuple[int]:
     if record.text == "json":
         json.loads("{")
