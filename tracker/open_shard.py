@@ -42,13 +42,15 @@ class AckCounts(NamedTuple):
 
     `changed`: pending ones that are done, or failed, by them. `late`: acked ones that waited for a retry, or for the
     dead letter, and do not come again. `known`: those that changed nothing: done or failed before, or no
-    records at all among those that were read. `unknown`: positions beyond all that was ever read.
+    records at all among those that were read. `unknown`: positions beyond all that was ever read. `permanent`: all that
+    are changed, if no retry can help them, else 0.
     """
 
     changed: int = 0
     late: int = 0
     known: int = 0
     unknown: int = 0
+    permanent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,9 @@ class OpenShard:
             failure = Failure.said(text)
         wanted, _, chosen = self.held.find_named(keys, attempt)
         shard, done = self.fail_rows(chosen, failure, fates)
-        return shard.at_rest(lambda: done), self._count(wanted, sum(map(len, chosen.values())))
+        counts = self._count(wanted, sum(map(len, chosen.values())))
+        permanent = counts.changed if failure.kind is Kind.PERMANENT else 0
+        return shard.at_rest(lambda: done), counts._replace(permanent=permanent)
 
     def reset(self, keys: Keys, until_at: int, attempt: int | None = None) -> tuple[OpenShard, AckCounts]:
         """Pending records have until a time, in epoch milliseconds; all others are left as they are."""

@@ -169,7 +169,9 @@ def test_what_is_acked_is_done_and_the_rest_comes_back_after_a_restart_and_its_t
     again = query.batch()
     assert numbers(again) == [3, 4, 7, 8, 9]
     assert {row[2] for row in again} == {2}
-    assert query.run.report()["acks"] == dict.fromkeys(["failed", "late", "done", "unknown"], 0) | {
+    assert query.run.report()["acks"] == dict.fromkeys(
+        ["failed", "late", "done", "unknown", "permanent"], 0
+    ) | {
         "acked": 5,
         "timed_out": 5,
     }

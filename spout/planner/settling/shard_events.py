@@ -29,6 +29,7 @@ class Tally(NamedTuple):
 
     `late`: acked while they waited for a retry, which is then cancelled. `done`: acked or failed although they were
     done, or had failed, before. `unknown`: beyond the last record ever read. `timed_out`: not acked in time.
+    `permanent`: those of the failed ones that no retry can help.
     """
 
     acked: int = 0
@@ -37,6 +38,7 @@ class Tally(NamedTuple):
     done: int = 0
     unknown: int = 0
     timed_out: int = 0
+    permanent: int = 0
 
     def add(self, other: Tally) -> Tally:
         """Both together."""

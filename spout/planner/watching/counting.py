@@ -14,7 +14,7 @@ from kinesis_trident.tracker.failure import OTHER, Kind, error_class
 from kinesis_trident.tracker.few_failures import MAX_REASONS
 
 BY_NAME = "ACKS_FAIL"
-"""The class of failures that another process has reported with `Acks.fail`."""
+"""The class of failures that another process has reported with `Acks.fail`, but of those that no retry can help."""
 
 
 class RunCounter:
@@ -77,7 +77,8 @@ class RunCounter:
         counts, tally = msgspec.structs.replace(self._counts, failed=dict(self._counts.failed)), self.tally
         counts.acked += tally.acked
         counts.timed_out += tally.timed_out
-        add_failure(counts, BY_NAME, tally.failed)
+        add_failure(counts, BY_NAME, tally.failed - tally.permanent)
+        add_failure(counts, Kind.PERMANENT.name, tally.permanent)
         add_failure(counts, Kind.TIMEOUT.name, tally.timed_out)
         return counts
 

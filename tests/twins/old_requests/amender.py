@@ -241,7 +241,7 @@ def apply_requests(
                 tally = tally.add(Tally(done=counts.known, unknown=counts.unknown))
             else:
                 after, counts = after.fail(keys, node.reason, rules.fates(now), attempt)
-                tally = tally.add(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
+                tally = tally.add(Tally(0, *counts[:4], 0, counts.permanent))
             unknown += counts.unknown
         if acked:
             after, counts = after.ack(concatenate(acked), attempt)

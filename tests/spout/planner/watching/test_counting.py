@@ -52,7 +52,7 @@ def test_records_that_are_acked_and_failed_by_name_are_counted(
 ) -> None:
     lives.clock = time = FakeTime()
     kinesis = MemoryKinesis(clock=time.milliseconds)
-    for number in range(4):
+    for number in range(5):
         kinesis.put(A, str(number).encode())
     # Beside this clock, which stands still, the source counts the seconds that pass: hours are far from them.
     query = lives.begin(kinesis, ackMode="explicit", messageTimeout="1h", retryLimit="0")
@@ -62,22 +62,23 @@ def test_records_that_are_acked_and_failed_by_name_are_counted(
     acks = Acks(query.run.layout.application, {"zookeeper.hosts": zookeeper.hosts})
     acks.ack([rows[0][1], rows[1][1]])
     acks.fail([rows[2][1]], "KeyError: 'id'")
+    acks.fail([rows[3][1]], "no such order", retry=False)
     acks.close()
     # One shard: its requests are taken in together.
-    while sum(query.run.report().get("acks", {}).values()) < 3:
+    while sum(query.run.report().get("acks", {}).values()) < 5:
         if query.in_hand is None:
             query.plan()
         else:
             query.batch()
     assert query.run.report()["counts"]["acked"] == 2
-    assert query.run.report()["counts"]["failed"] == {"ACKS_FAIL": 1}
+    assert query.run.report()["counts"]["failed"] == {"ACKS_FAIL": 1, "PERMANENT": 1}
     time.sleep(2 * 3600)
     if query.in_hand is not None:
         query.batch()
     query.plan()
     counts = query.run.report()["counts"]
-    assert (counts["timedOut"], counts["exhausted"]) == (1, 2)
-    assert counts["failed"] == {"ACKS_FAIL": 1, "TIMEOUT": 1}
+    assert (counts["timedOut"], counts["exhausted"]) == (1, 3)
+    assert counts["failed"] == {"ACKS_FAIL": 1, "PERMANENT": 1, "TIMEOUT": 1}
 
 
 def test_the_classes_of_failures_are_few() -> None:
