@@ -303,6 +303,7 @@ def test_what_is_known_of_a_shard_is_in_few_places() -> None:
 
 def test_planner_and_tracker_do_not_grow() -> None:
     assert lines_of("spout/planner") <= 7_864
+    assert lines_of("spout/planner") <= 7_889
     assert lines_of("tracker") <= 4_422
     assert lines_of("spout/planner") <= 7_863
     assert lines_of("tracker") <= 4_424

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kinesis_trident.spout.options.modes import RetryOrder
-from kinesis_trident.spout.planner.shards.lineage import Lineage, ancestors, parents_of
+from kinesis_trident.spout.planner.shards.lineage import Lineage, ancestors
 from kinesis_trident.tracker.failure import Kind
 from kinesis_trident.tracker.records import Run
 from kinesis_trident.tracker.runs import ALL, MOST_KEYS, is_free
@@ -63,14 +63,15 @@ class Chains:
     @cached_property
     def ahead(self) -> Mapping[str, frozenset[str]]:
         """Return the keys that are held, for each shard, by those that it comes of."""
-        if not self.open:
-            return {}
-        parents, found = parents_of(self.lineage), dict[str, frozenset[str]]()
-        for shard in self.lineage:
-            above = ancestors(parents, [shard]) & self.open.keys()
-            if above:
-                found[shard] = frozenset[str]().union(*map(self.open.__getitem__, above))
-        return found
+        children, found = dict[str, list[str]](), dict[str, set[str]]()
+        for shard, node in self.lineage.items() if self.open else ():
+            for parent in node.parents:
+                children.setdefault(parent, []).append(shard)
+        # A stream may have thousands of shards that come of each other, and few of them have failed records.
+        for above, keys in self.open.items():
+            for shard in ancestors(children, [above]):
+                found.setdefault(shard, set()).update(keys)
+        return {shard: frozenset(keys) for shard, keys in found.items()}
 
     @cached_property
     def stand(self) -> frozenset[str]:

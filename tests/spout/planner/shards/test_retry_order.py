@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode, Plan, ShardLineage
@@ -169,6 +171,28 @@ def test_shards_come_of_each_other_through_those_in_between() -> None:
     assert behind("a") == {"child", "grandchild"}
     assert behind("child", "other") == {"grandchild"}
     assert behind() == set()
+
+
+class Counted(tuple[str, ...]):
+    """Parents that count how often they are asked for."""
+
+    asked = 0
+
+    def __iter__(self) -> Iterator[str]:
+        Counted.asked += 1
+        return super().__iter__()
+
+
+def test_to_find_what_comes_of_a_shard_all_that_came_before_it_is_not_walked_through() -> None:
+    count = 300
+    lineage = {
+        str(n): ShardLineage(Counted([str(n - 1)]), "drained" if n < count else "open")
+        for n in range(1, count + 1)
+    }
+    chains = Chains("key", lineage, {str(count - 1): [Run("1", "1", keys=("a",))]})
+    before = Counted.asked
+    assert chains.ahead == {str(count): frozenset({"a"})}
+    assert Counted.asked - before <= count
 
 
 def test_a_run_that_waits_for_another_wakes_nobody() -> None:
