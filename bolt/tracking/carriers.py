@@ -26,6 +26,9 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, shared_
 _RUNS_A_NODE = 500
 """The limit of a node: runs of failed records, or reports without any; with their reasons some 200 KB."""
 
+_RECORDS_A_NODE = 20_000
+"""The limit of the records of a node whose keys it has: some 500 KB."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSender:
@@ -141,9 +144,23 @@ def _keys_in(rows: Iterable[tuple[Any, ...]], keys: Mapping[int, str]) -> dict[i
 
 
 def _slices_of(failed: Failed) -> Iterator[tuple[tuple[Any, ...], ...]]:
-    rows = tuple(zip(*failed.columns(), strict=True))
-    for start in range(0, max(len(rows), 1), _RUNS_A_NODE):
-        yield rows[start : start + _RUNS_A_NODE]
+    rows = list(zip(*failed.columns(), strict=True))
+    parts = [rows]
+    if failed.keys:
+        cut = (part for row in rows for part in _cut(row))
+        parts = [list(some) for _, some in groupby(cut, key=lambda row: row[0] // _RECORDS_A_NODE)] or parts
+    for part in parts:
+        for start in range(0, max(len(part), 1), _RUNS_A_NODE):
+            yield tuple(part[start : start + _RUNS_A_NODE])
+
+
+def _cut(row: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield an interval in parts for different nodes; put together, they are one again."""
+    first, last, start, end, before, text = row
+    while (until := first - first % _RECORDS_A_NODE + _RECORDS_A_NODE) <= last:
+        yield first, until - 1, start, "", before, text
+        first, start, before = until, "", None
+    yield first, last, start, end, before, text
 
 
 class Sender(Protocol):

@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
-from kinesis_trident.tracker.failure import Failure
+from kinesis_trident.tracker.failure import BEHIND, Failure
 from kinesis_trident.tracker.ids import hash_of
 
 SHARD = "shardId-000000000000"
@@ -64,6 +64,18 @@ def test_the_keys_of_records_come_with_them(store: SourceStore, config: ZooKeepe
     assert carrier.reports[KEY] == keyed
     assert not carrier.reports[other].keys
     assert [node.keys != () for _, node in store.reports.of_attempt(carrier._attempt)].count(True) > 1
+
+
+def test_very_many_neighbours_that_wait_for_one_record_go_into_several_nodes(
+    store: SourceStore, config: ZooKeeperConfig
+) -> None:
+    carrier, keys = NodeCarrier(store, config), {at: hash_of(str(at % 500)) for at in range(5, 90_005)}
+    bad = Failed.over([4], [4], [Failure.said("no")], ["3"], ["3"], ["2"])
+    behind = bad.union(Failed.over([5], [90_004], [BEHIND], ["4"], ["9"], ["3"])).with_keys(keys)
+    carrier.sender.add({KEY: behind})
+    assert carrier.reports[KEY] == behind
+    assert carrier.reports[KEY].keys == keys
+    assert carrier.reports[KEY].is_placed
 
 
 def test_a_record_that_failed_in_any_run_of_a_task_has_failed(
