@@ -144,6 +144,8 @@ def pin_of_remaining(
         pin,
         epoch=epoch,
         count=rows.count,
+        # As those of a run that is left in part are counted: else nobody could settle the batch.
+        unreadable=pin.unreadable if judged else rows.find_unreadable(),
         fresh=rows.count - sum(retried.values()),
         digest=rows.digest(),
         xor=rows.xor(),

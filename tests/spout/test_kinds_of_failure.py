@@ -11,7 +11,7 @@ import pytest
 from by_hand import Lives, Query, Row, SparkCheckpoint, numbers
 
 from kinesis_trident.checkpoint.model.message_id import MessageId
-from kinesis_trident.checkpoint.model.nodes import Pin
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Pin
 from kinesis_trident.console.redelivery import deliver_again, find_requests
 from kinesis_trident.spout.errors import ExhaustedError, TurnChangedError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
@@ -331,6 +331,41 @@ def test_the_letter_of_a_record_that_is_too_old_is_delivered_once_somebody_asks_
         ["ValueError: 0", "AGED"],
         ["ValueError: 0", "AGED"],
     ]
+
+
+def test_a_retry_of_which_the_first_ones_expire_before_its_replay_is_settled(
+    lives: Lives, kinesis: MemoryKinesis, folder: Path, time: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service says that arrivals are approximate: the first of the run is young enough, and is gone then."""
+    found, checkpoint, options = put(kinesis, 0), SparkCheckpoint(), {"deadLetter": str(folder), **OLD}
+    time.sleep(3_000)
+    found |= put(kinesis, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(kinesis, "_clock", lambda: time.milliseconds() - 3_000_000)
+        found |= put(kinesis, 2, 3)
+    query = lives.begin(kinesis, checkpoint, onExhausted="deadLetter", failOnDataLoss="false", **options)
+    plan = query.planned()
+    query.rows()
+    piece = NotDone(str(found[1]), str(found[3]), 3, LATER, str(found[0]))
+    epoch = query._say_judging(plan)
+    outcome = BatchOutcome(txid=plan.txid, plan=plan.plan, epoch=epoch, not_done={A: (piece,)})
+    query.store.batches.put_outcome(outcome, epoch)
+    query.commit()
+    assert query.plan() is None
+    time.sleep(700)
+    query.planned()
+    assert numbers(query.rows()) == [1]
+    query.end()
+    kinesis.trim(A, found[2])
+    query = lives.begin(kinesis, checkpoint, onExhausted="deadLetter", failOnDataLoss="false", **options)
+    assert query.rows() == []
+    query.publish()
+    query.commit()
+    assert finish(query) == []
+    assert {one: [letter.reasons[-1].reason, letter.data] for one, letter in letters(folder).items()} == {
+        f"orders/{A}:{found[1]}": ["EXPIRED", None],
+        f"orders/{A}:{found[3]}": ["AGED", b"3"],
+    }
 
 
 def test_with_fail_a_record_that_is_too_old_stops_the_query(
