@@ -96,10 +96,6 @@ if TYPE_CHECKING:
         ThrottledError as ThrottledError,
         Unavailable as Unavailable,
     )
-    from kinesis_trident.tracker.errors import (
-        DelayError as DelayError,
-        PermanentFailure as PermanentFailure,
-        RetryLater as RetryLater,
-    )
+    from kinesis_trident.tracker.errors import DelayError as DelayError
 else:
     __all__, __getattr__, __dir__ = lazy_names(__name__)

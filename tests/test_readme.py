@@ -118,14 +118,15 @@ def folders(
 
 
 def letters(folder: Path) -> set[tuple[bytes, str]]:
-    """Return what the dead letters hold: payload, and the first words of the last reason."""
+    """Return what the dead letters hold: payload, and the last reason up to its message."""
     documents = [
         json.loads(line)
         for file in (folder / "dead-letters").rglob("*.jsonl")
         for line in file.read_text().splitlines()
     ]
     return {
-        (base64.b64decode(one["data"]), one["reasons"][-1]["reason"].partition(":")[0]) for one in documents
+        (base64.b64decode(one["data"]), re.match("(PERMANENT: )?[^:]*", one["reasons"][-1]["reason"])[0])
+        for one in documents
     }
 
 
@@ -173,7 +174,7 @@ def test_the_main_job_writes_what_is_good_and_dead_letters_the_rest(folders: dic
     folder = folders["main"]
     good = sorted([*GOOD.items(), ("negative", -1.0)])
     eventually(lambda: delta(folder / "orders", "order_id", "amount"), good)
-    bad = {(RECORDS[5].encode(), "JSONDecodeError"), (RECORDS[6].encode(), "KeyError")}
+    bad = {(RECORDS[5].encode(), "PERMANENT: JSONDecodeError"), (RECORDS[6].encode(), "PERMANENT: KeyError")}
     eventually(lambda: letters(folder), bad)
 
 
@@ -196,8 +197,8 @@ def test_a_pandas_function_fails_single_rows(folders: dict[str, Path]) -> None:
     folder = folders["pandas"]
     eventually(lambda: parquet(folder / "amounts", "amount"), sorted((amount,) for amount in GOOD.values()))
     bad = {
-        (RECORDS[5].encode(), "JSONDecodeError"),
-        (RECORDS[6].encode(), "KeyError"),
+        (RECORDS[5].encode(), "PERMANENT: JSONDecodeError"),
+        (RECORDS[6].encode(), "PERMANENT: KeyError"),
         (RECORDS[7].encode(), "negative amount (in map(parse_many))"),
     }
     eventually(lambda: letters(folder), bad)

@@ -11,7 +11,7 @@ import pytest
 from thorough import examples
 
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.shard_events import Adopted, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import HomeUnit, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.tracker.records import begin_of
@@ -39,7 +39,7 @@ def checked() -> Iterator[list[str]]:
     def become(state: SourceState, event: ShardEvent, after: Shards) -> None:
         before = state.shards
         for shard, one in after.states.items():
-            was = None if isinstance(event, Adopted) else before.states.get(shard)
+            was = None if isinstance(event, HomeUnit) else before.states.get(shard)
             if one is not was:
                 changes.append(shard)
                 wrong.extend(f"{shard}, {type(event).__name__}: {what}" for what in find_wrong(was, one))
