@@ -30,7 +30,7 @@ PUBLIC = {
         "kinesis_trident.trident.maps",
     )
 }
-WORDS_MOST = 77_842
+WORDS_MOST = 77811
 """Of all pages of docs/: what stands between spaces, in code and tables too, as `wc -w docs/*.md` counts it."""
 PAGE_OF_NAMES = PAGES_BY_NAME["api.md"]
 FOLDERS = "bolt|checkpoint|console|spout|tracker|trident"

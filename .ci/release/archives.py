@@ -28,7 +28,7 @@ LICENCES = {"LICENSE", "NOTICE"}
 BESIDE = {"CHANGELOG.md", *LICENCES, "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
 """The files of an sdist that are not in the wheel."""
 
-MOST_BYTES = 5 << 18
+MOST_BYTES = 21 << 16
 """The package is text: an archive that is larger has something in it that nobody meant to publish."""
 
 

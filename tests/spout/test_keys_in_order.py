@@ -175,7 +175,7 @@ class World:
                 self.time.sleep(10)
                 shards = self.query.run._state.shards
                 if (
-                    not shards.waiting
+                    shards.next_retry is None
                     and not shards.dead
                     and len(self.done) + len(self.dead) == len(self.keys)
                 ):
