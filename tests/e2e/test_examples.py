@@ -78,7 +78,7 @@ def printed(
 
     def in_the_session(example: ModuleType, *arguments: str) -> list[str]:
         monkeypatch.setattr(sys, "argv", [str(example.__file__), *arguments])
-        monkeypatch.setattr(playground, "session", lambda *_: spark)
+        monkeypatch.setattr(playground, "start_spark", lambda *_: spark)
         ours = logging.getLogger("kinesis_trident")
         level = ours.level
         with monkeypatch.context() as patch:
