@@ -42,13 +42,6 @@ class _Epochs(_Part):
         return _NOTHING
 
 
-class _Ends(_Part):
-    """No run has ended before."""
-
-    def runs(self) -> tuple[()]:
-        return ()
-
-
 class _Batches(_Part):
     """The newest plan in memory, the pins in files."""
 
@@ -85,7 +78,7 @@ class FileStore:
         self.layout = layout
         folder /= layout.application
         folder.mkdir(parents=True, exist_ok=True)
-        self.epochs, self.ends, self.batches = _Epochs(), _Ends(), _Batches(folder)
+        self.epochs, self.batches = _Epochs(), _Batches(folder)
 
     def __getattr__(self, _part: str) -> _Part:
         return _Part()

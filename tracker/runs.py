@@ -180,15 +180,14 @@ def _append(runs: list[Run], lasts: list[Order], run: Run, last: Order, apart: O
         or run.due != before.due
         or (run.failures is not before.failures and run.failures != before.failures)
         or lasts[-1] == apart
-        or not join_keys(before.keys, run.keys)[1]
+        or not (joined := join_keys(before.keys, run.keys))[1]
     ):
         runs.append(run)
         lasts.append(last)
         return False
     count = before.count + run.count
-    keys, _ = join_keys(before.keys, run.keys)
     runs[-1] = Run(
-        before.first, run.last, count, before.prev, before.attempt, before.due, before.failures, keys
+        before.first, run.last, count, before.prev, before.attempt, before.due, before.failures, joined[0]
     )
     lasts[-1] = last
     return True

@@ -79,7 +79,9 @@ class KeyOrder:
 
         `bad`: the keys that have failed in the batch, which has further parts.
         """
-        first = begin if bad else min(failed, default=begin)
+        if not (failed or bad):
+            return []
+        first = begin if bad else min(failed)
         left, here = rows[first - begin :], rows[np.fromiter(failed, np.int64, len(failed)) - begin]
         bad.update(key for _, key in self._keys_of(batch, roots, here))
         at = np.flatnonzero(np.isin(left, self._find_rows(batch, bad)))

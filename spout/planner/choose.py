@@ -53,7 +53,7 @@ _STOOD_STILL_MS = 3_600_000
 that never steps back does not count while a machine sleeps. Retention is 24 hours at least."""
 
 _First = Literal["drain", "go on", "take looks", "list new", "list all", "take pauses", "take requests"]
-Do = _First | Literal["time out"] | Literal["check retention", "explain", "say", "describe"]
+Do = _First | Literal["time out", "check retention", "explain", "say", "describe"]
 """A step that must come before the plan; `PlanningSteps.carry_out` takes it."""
 
 

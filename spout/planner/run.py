@@ -123,7 +123,8 @@ class SourceRun:
         self._streams = Streams(kinesis, layout, infos, described)
         before = self._store.open_for_looking(lambda _: None).epochs.owner()
         # One that only settles what another run has finished ends as that one did.
-        finished = (end for end in self._store.ends.runs() if end.how == "finished" and end.epoch == relieved)
+        ends = self._store.ends.runs() if relieved is not None else ()
+        finished = (end for end in ends if end.how == "finished" and end.epoch == relieved)
         self._usual_end: tuple[How, str] = next(((end.how, end.why) for end in finished), ("stopped", ""))
         self._takeover = TakeoverWatch(
             self._store,

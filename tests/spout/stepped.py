@@ -73,12 +73,9 @@ class SteppedQuery(Query):
         options: of the format, beside those that each needs.
 
     Attributes:
-        run_of: the class of its runs.
         tasks: the tasks of the last batch.
         during: is called before and after each task of a batch.
     """
-
-    run_of: type[SourceRun] = SourceRun
 
     def __init__(
         self,
@@ -103,7 +100,7 @@ class SteppedQuery(Query):
         # A process has one limiter for a shard of an endpoint: the clock of this one is its own.
         endpoint = {"endpointUrl": f"http://stepped{next(_lives)}:1"}
         self._client = client = Session(zookeeper or MemoryZooKeeper(time.milliseconds))
-        self.run = self.run_of(
+        self.run = SourceRun(
             SourceOptions.parse(_GIVEN | endpoint | options),
             kinesis,
             client,

@@ -206,7 +206,7 @@ def apply_requests(
                 tally = tally.add(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
             elif op == "fail":
                 shard, counts = shard.fail(keys, reason, rules.fates(now), attempt)
-                tally = tally.add(Tally(0, *counts[:4], 0, counts.permanent))
+                tally = tally.add(Tally(0, *counts[:4], permanent=counts.permanent))
             else:
                 shard, counts = shard.reset(keys, now + (rules.timeout or 0), attempt)
                 tally = tally.add(Tally(done=counts.known, unknown=counts.unknown))

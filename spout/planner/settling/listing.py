@@ -13,10 +13,7 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, DeadLettersNo
 from kinesis_trident.checkpoint.model.replays import merge_dead_letters
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.shard_events import (
-    HomeUnit,
-    ShardUnit,
-)
+from kinesis_trident.spout.planner.settling.shard_events import HomeUnit, ShardUnit
 from kinesis_trident.spout.planner.shards.filling import fill_state
 from kinesis_trident.spout.planner.shards.lineage import Lineage, add_new_shards, mark_drained
 from kinesis_trident.spout.planner.shards.source_shards import Shards

@@ -151,8 +151,10 @@ class Shards:
     @cached_property
     def chains(self) -> Chains:
         """Return what waits for what."""
+        if self.retry_order == "none":
+            return Chains()
         waits = {shard: state.waiting for shard, state in self.states.items() if state.waiting}
-        return Chains() if self.retry_order == "none" else Chains(self.retry_order, self.lineage, waits)
+        return Chains(self.retry_order, self.lineage, waits)
 
     def due_of(self, plan: Plan, shard: str) -> tuple[tuple[Run, bool], ...]:
         """Return the runs of a shard that a plan takes up, as `Plan.due`: with their keys, if these are in order."""
